@@ -23,7 +23,7 @@ from goals import best_peer
 from systems import BenchError, median, prepare, run, say, systems, vaultfs, workspace
 from work import FOR_A_TIME, MEBIBYTE, Work
 
-sys.path.append(f"{os.path.dirname(os.path.abspath(__file__))}/../../Tests/Support/Programs")
+sys.path.append(f"{os.path.dirname(os.path.abspath(__file__))}/../../Tests/Support/Programs/store")
 from power_postgres import Server, program, run as run_as_postgres  # noqa: E402
 
 OF_PLAIN = 0.6

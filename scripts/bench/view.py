@@ -16,7 +16,7 @@ from systems import System, median, prepare, say, vaultfs, workspace
 CHUNK = 16 << 20
 # Reads of the whole film in each round.
 THROUGH = 5
-FILM = os.path.join(os.path.dirname(__file__), "../../Tests/Support/Programs/mp4_files.py")
+FILM = os.path.join(os.path.dirname(__file__), "../../Tests/Support/Programs/views/mp4_files.py")
 
 
 def encrypt(source, target, key, iv):

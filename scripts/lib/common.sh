@@ -2,6 +2,8 @@
 # directory and `script` to the script's path.
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 script=$(realpath -- "$0")
+# The modules of the tests' programs.
+export PYTHONPATH=$root/Tests/Support/Programs/modules
 swift_needed=6.2
 
 # Libraries that swift.org's compiler loads. curl brings libcurl, whose own package has another name in Debian 13.

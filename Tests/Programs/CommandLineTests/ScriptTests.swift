@@ -20,7 +20,8 @@ import Testing
                 ["env", "-C", directory.path, "sh", "-c", Script.functions + step.command],
                 environment: [
                     "PATH": "\((Products.binary as NSString).deletingLastPathComponent):/usr/sbin:/usr/bin:/sbin:/bin",
-                    "PYTHON": Products.python, "TERMINAL": Products.program("terminal.py"), "HOME": directory.path,
+                    "PYTHON": Products.python, "TERMINAL": Products.program("commands/terminal.py"),
+                    "HOME": directory.path,
                 ]
             ).run()
             let isAsWritten =

@@ -16,7 +16,8 @@ final class TransferPlace {
 
     /// Makes a tree with every object that is hard to copy, and this many small files.
     func makeTree(_ name: String = "tree", files: Int = 0) throws {
-        try Command([Products.python, Products.program("nasty-tree.py"), path(name), "\(files)"]).run().succeeded()
+        try Command([Products.python, Products.program("posix/nasty-tree.py"), path(name), "\(files)"]).run()
+            .succeeded()
     }
 
     /// Makes a file of random bytes, and its directory.

@@ -63,7 +63,7 @@ struct NameDroppingTests {
         let file = open("\(vault.mountpoint)/held/open", O_RDONLY)
         defer { close(file) }
         let program = try Command([
-            Products.python, Products.program("handles.py"), vault.mountpoint, "\(vault.plain)/go",
+            Products.python, Products.program("posix/handles.py"), vault.mountpoint, "\(vault.plain)/go",
         ]).start()
         defer { program.kill(SIGKILL) }
         try poll("the handles") { program.output == "ready\n" }

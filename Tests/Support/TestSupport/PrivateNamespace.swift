@@ -42,7 +42,7 @@ final class PrivateNamespace: @unchecked Sendable {
         binary = directory.appending("vaultfs")
         environment = [
             "HOME": "/nonexistent", "LD_LIBRARY_PATH": directory.appending("lib"), "TMPDIR": "/tmp",
-            "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+            "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "PYTHONPATH": "\(support)/Programs/modules",
         ]
         try copyWhatItNeeds()
     }

@@ -35,7 +35,9 @@ package final class RunningProcess: @unchecked Sendable {
         posix_spawnattr_setsigmask(&attributes, &signals)
         posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETPGROUP) | Int16(POSIX_SPAWN_SETSIGMASK))
         // Keep the vaults of tests out of the list of whoever runs them.
-        let own = ProcessInfo.processInfo.environment.merging(["XDG_CONFIG_HOME": "/dev/null"]) { $1 }
+        let own = ProcessInfo.processInfo.environment.merging([
+            "XDG_CONFIG_HOME": "/dev/null", "PYTHONPATH": Products.program("modules"),
+        ]) { $1 }
         let environment = own.merging(command.environment) { $1 }
         pid = try Self.spawn(
             command.arguments, environment.map { "\($0)=\($1)" }, actions: &actions, attributes: &attributes)

@@ -28,7 +28,7 @@ package final class ViewUnderTest: MountUnderTest {
 
     /// Fills the three directories with `view_files.py`.
     package func make(_ kind: String, _ arguments: [String] = []) throws {
-        try account.program("view_files.py", [kind, store.path, passfile] + arguments).succeeded()
+        try account.program("views/view_files.py", [kind, store.path, passfile] + arguments).succeeded()
     }
 
     private func command(_ format: String, _ arguments: [String], _ source: String?) -> [String] {

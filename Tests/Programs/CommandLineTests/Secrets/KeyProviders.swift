@@ -20,7 +20,7 @@ extension SlotPlace {
     ) throws -> (code: String?, shown: String, errors: String) {
         let errors = file("errors")
         let result = try Command(
-            [Products.python, Products.program("terminal.py"), errors] + answers + ["--", "env"] + command,
+            [Products.python, Products.program("commands/terminal.py"), errors] + answers + ["--", "env"] + command,
             environment: environment
         ).run().succeeded()
         #expect(result.output.contains("echo on"), "\(result)")

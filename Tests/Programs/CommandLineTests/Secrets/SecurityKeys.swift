@@ -1,7 +1,7 @@
 import Foundation
 import TestSupport
 
-/// Security keys in software, and fido2-tools programs for them (Tests/Support/Programs/security_key.py).
+/// Security keys in software, and fido2-tools programs for them (Tests/Support/Programs/commands/security_key.py).
 struct SecurityKeys {
     static let first = "/dev/hidraw7"
     static let second = "/dev/hidraw8"
@@ -22,7 +22,7 @@ struct SecurityKeys {
                 chmod 755 "$1/$name"
             done
             """
-        let names = [programs, Products.python, Products.program("security_key.py"), state]
+        let names = [programs, Products.python, Products.program("commands/security_key.py"), state]
         try Command(["sh", "-ec", write, "sh"] + names).run().succeeded()
     }
 

@@ -36,7 +36,7 @@ final class SlotPlace {
         try run(["slot", action, vault] + arguments, input: input)
     }
 
-    /// Runs the command on a terminal and answers its prompts (Tests/Support/Programs/terminal.py).
+    /// Runs the command on a terminal and answers its prompts (Tests/Support/Programs/commands/terminal.py).
     /// - Returns: the terminal's output, then `echo on`, then `exit N`; and the errors.
     func terminal(
         _ action: String, _ arguments: [String], answers: [String]
@@ -46,7 +46,7 @@ final class SlotPlace {
 
     func terminal(_ command: [String], answers: [String]) throws -> (shown: String, errors: String) {
         let errors = file("errors")
-        let program = [Products.python, Products.program("terminal.py"), errors] + answers
+        let program = [Products.python, Products.program("commands/terminal.py"), errors] + answers
         let result = try Command(program + ["--", Products.binary] + command).run()
         return (try result.succeeded().output, try String(contentsOfFile: errors, encoding: .utf8))
     }

@@ -139,7 +139,8 @@ import Testing
         if words[0] != "import" { try Command([Products.binary, "import", source, vault] + secret).run().succeeded() }
         let command = words.map { $0 == "VAULT" ? vault : $0 == "FILE" ? source : $0 } + secret
         let program = [
-            Products.python, Products.program("progress.py"), "2.3", "\(columns)", vault, "--", Products.binary,
+            Products.python, Products.program("commands/progress.py"), "2.3", "\(columns)", vault, "--",
+            Products.binary,
         ]
         return try Command(program + command).run().succeeded().output
     }

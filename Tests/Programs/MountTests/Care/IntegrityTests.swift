@@ -93,7 +93,7 @@ extension PlainMountTests {
                 echo long >\(Tampering.long); echo y >attributed; setfattr -n user.a -v first attributed
                 """
             try vault.account.run(["bash", "-c", script]).succeeded()
-            let listing = try vault.account.program("look.py", [vault.mountpoint]).succeeded().output
+            let listing = try vault.account.program("model/look.py", [vault.mountpoint]).succeeded().output
             try vault.unmount()
             return (vault, listing)
         }
@@ -111,7 +111,7 @@ extension PlainMountTests {
             let (vault, listing) = try Self.prepared()
             try vault.tamper(tampering.change)
             try vault.mount()
-            let found = try vault.account.program("look.py", [vault.mountpoint]).succeeded().output
+            let found = try vault.account.program("model/look.py", [vault.mountpoint]).succeeded().output
             let wanted = Self.expected(listing, tampering.shows)
             expectSameLines(
                 found.split(separator: "\n").map(String.init).sorted().joined(separator: "\n"),
@@ -127,7 +127,7 @@ extension PlainMountTests {
             let (vault, _) = try Self.made(chunkSize: 65536)
             try vault.tamper(["flip_record", "file", "0", "100"])
             try vault.mount()
-            let found = try vault.account.program("look.py", [vault.mountpoint]).succeeded().output
+            let found = try vault.account.program("model/look.py", [vault.mountpoint]).succeeded().output
             #expect(found.contains("file\t41083\tEIO 0-41082\tfile\n"))
         }
 
@@ -172,7 +172,7 @@ extension PlainMountTests {
             try vault.tamper(["extend", "whole", "3"])
             try vault.mount()
             try vault.account.run(["sh", "-c", ": >>\(vault.mountpoint)/whole"]).succeeded()
-            let found = try vault.account.program("look.py", [vault.mountpoint]).succeeded()
+            let found = try vault.account.program("model/look.py", [vault.mountpoint]).succeeded()
             expectSameLines(found.output, as: listing, "after cutting back")
             try vault.unmount()
             #expect(try vault.read(["--require-sealed"]).exitCode == 0)
@@ -184,7 +184,7 @@ extension PlainMountTests {
             for name in ["file", "whole", "other", "dir/inner"] { try vault.tamper(["extend", name, "20"]) }
             try vault.mount()
             let arguments = [vault.mountpoint, "file=41083", "whole=8192", "--", "other=41083", "dir/inner=5000"]
-            let found = try vault.account.program("cut_at_open.py", arguments).succeeded()
+            let found = try vault.account.program("store/cut_at_open.py", arguments).succeeded()
             #expect(found.output == "")
             try vault.unmount()
             #expect(try vault.read(["--require-sealed"]).exitCode == 0)
@@ -198,7 +198,7 @@ extension PlainMountTests {
             try vault.tamper(["flip_record", "file", "7", "500"])
             try vault.unmount()
             try vault.mount()
-            let found = try vault.account.program("look.py", [vault.mountpoint]).succeeded().output
+            let found = try vault.account.program("model/look.py", [vault.mountpoint]).succeeded().output
             #expect(found.contains("file\t41083\tEIO 28672-32767\tfile\n"))
         }
     }

@@ -27,7 +27,7 @@ extension PlainMountTests {
             let vault = try VaultUnderTest(initialise: false)
             try Command(["cp", "-a", "\(Products.support)/Vectors/\(vector)/.", vault.vault]).run().succeeded()
             try vault.mount(["-o", "ro"])
-            let found = try vault.account.program("look.py", [vault.mountpoint]).succeeded()
+            let found = try vault.account.program("model/look.py", [vault.mountpoint]).succeeded()
             expectSameLines(found.output + "", as: Self.withoutClass(try Self.expected(vector)) + "\n", vector)
             try vault.unmount()
         }
@@ -52,8 +52,8 @@ extension PlainMountTests {
         @Test("files that every operation wrote", arguments: Settings.available, [4096, 16384, 1_048_576])
         func written(setting: Setting, chunkSize: Int) throws {
             let vault = try setting.vault(arguments: ["--chunk-size", "\(chunkSize)"]).mounted()
-            try vault.account.program("workload.py", [vault.mountpoint, "200"]).succeeded()
-            let onMount = try vault.account.program("look.py", [vault.mountpoint, "--xattrs"]).succeeded()
+            try vault.account.program("model/workload.py", [vault.mountpoint, "200"]).succeeded()
+            let onMount = try vault.account.program("model/look.py", [vault.mountpoint, "--xattrs"]).succeeded()
             try vault.unmount()
             let byReader = try vault.read(["--require-sealed", "--xattrs"]).succeeded()
             #expect(byReader.errors.isEmpty)
@@ -64,8 +64,8 @@ extension PlainMountTests {
         @Test("while mounted, every file that was written and closed verifies")
         func whileMounted() throws {
             let vault = try VaultUnderTest().mounted()
-            try vault.account.program("workload.py", [vault.mountpoint]).succeeded()
-            let onMount = try vault.account.program("look.py", [vault.mountpoint]).succeeded()
+            try vault.account.program("model/workload.py", [vault.mountpoint]).succeeded()
+            let onMount = try vault.account.program("model/look.py", [vault.mountpoint]).succeeded()
             let byReader = try vault.read().succeeded()
             expectSameLines(Self.withoutClass(byReader.output) + "\n", as: onMount.output, "the reader")
         }

@@ -43,10 +43,10 @@ extension MountTests {
                 input: "other"
             ).succeeded()
             try vault.mount()
-            try vault.account.program("workload.py", [vault.mountpoint, "100"]).succeeded()
+            try vault.account.program("model/workload.py", [vault.mountpoint, "100"]).succeeded()
             try vault.account.run(["dd", "if=/dev/urandom", "of=\(vault.mountpoint)/large", "bs=1M", "count=64"])
                 .succeeded()
-            let before = try vault.account.program("look.py", [vault.mountpoint, "--xattrs"]).succeeded().output
+            let before = try vault.account.program("model/look.py", [vault.mountpoint, "--xattrs"]).succeeded().output
             let rekey = ["rekey", vault.vault, "--yes"] + secret
             let refused = try vault.vaultfs(rekey)
             #expect(refused.exitCode == 5 && refused.errors.contains("unmount it first"), "\(refused)")
@@ -65,12 +65,13 @@ extension MountTests {
             // A dead mount of another test counts before problems.
             let codes = [Failure.problems, .mountpoint].map(\.rawValue)
             #expect(try codes.contains(vault.vaultfs(["status"]).exitCode))
-            let meanwhile = try vault.account.program("look.py", [vault.mountpoint, "--xattrs"]).succeeded().output
+            let meanwhile = try vault.account.program("model/look.py", [vault.mountpoint, "--xattrs"]).succeeded()
+                .output
             expectSameLines(meanwhile, as: before, "the mount, in the middle")
             let change =
                 "cd \(vault.mountpoint) && echo more >>large && mkdir new && echo made >new/file && mv new/file new/name"
             try vault.account.run(["sh", "-c", change]).succeeded()
-            let written = try vault.account.program("look.py", [vault.mountpoint, "--xattrs"]).succeeded().output
+            let written = try vault.account.program("model/look.py", [vault.mountpoint, "--xattrs"]).succeeded().output
             try vault.unmount()
 
             let end = try vault.vaultfs(rekey + ["--json"]).succeeded()
@@ -78,7 +79,7 @@ extension MountTests {
             try Self.expectTree(vault, written, "the reader, at the end")
             #expect(try !vault.vaultfs(["info", vault.vault]).succeeded().output.contains("unfinished"))
             try vault.mount()
-            let after = try vault.account.program("look.py", [vault.mountpoint, "--xattrs"]).succeeded().output
+            let after = try vault.account.program("model/look.py", [vault.mountpoint, "--xattrs"]).succeeded().output
             expectSameLines(after, as: written, "the mount, at the end")
         }
 

@@ -36,7 +36,8 @@ extension PlainMountTests {
                 try verify(vault, ["--repair"], launcher: ["setsid", "-w"]), .usage, naming: "terminal", "--yes")
             #expect(try verify(vault, ["--yes"]).exitCode == Failure.usage.rawValue)
             let asked = try verify(
-                vault, ["--repair"], launcher: [Products.python, "\(Products.support)/Programs/answer.py", "no"])
+                vault, ["--repair"],
+                launcher: [Products.python, "\(Products.support)/Programs/commands/answer.py", "no"])
             #expect(asked.exitCode == Failure.damageFound.rawValue, "\(asked)")
             #expect(asked.output.contains("repair: whole: cut it back"), "\(asked)")
             #expect(asked.output.contains("nothing was changed"), "\(asked)")
@@ -50,7 +51,8 @@ extension PlainMountTests {
         func repaired() throws {
             let vault = try damaged()
             try verify(
-                vault, ["--repair"], launcher: [Products.python, "\(Products.support)/Programs/answer.py", "y"]
+                vault, ["--repair"],
+                launcher: [Products.python, "\(Products.support)/Programs/commands/answer.py", "y"]
             ).succeeded()
             let again = try verify(vault, ["--repair", "--yes"])
             #expect(again.exitCode == 0 && !again.output.contains("repair:"), "\(again)")

@@ -31,7 +31,7 @@ extension PlainMountTests {
         @Test("a mount shows what was imported, and the vault that is mounted is not written")
         func mountShowsWhatWasImported() throws {
             let tree = directory.appending("tree")
-            try Command([Products.python, Products.program("nasty-tree.py"), tree, "50"]).run().succeeded()
+            try Command([Products.python, Products.program("posix/nasty-tree.py"), tree, "50"]).run().succeeded()
             try importing(tree).succeeded()
             try vault.mount()
             try expectSame(tree, vault.mountpoint)

@@ -14,7 +14,7 @@ extension PlainMountTests {
             let (vault, _) = try Integrity.prepared()
             try vault.tamper(["flip_record", "other", "4", "100"])
             try vault.mount()
-            let program = "\(Products.support)/Programs/busy_tree.py"
+            let program = "\(Products.support)/Programs/model/busy_tree.py"
             let writers = try (0..<3).map {
                 try Command([Products.python, program, "\(vault.mountpoint)/busy\($0)", "\($0)"]).start()
             }

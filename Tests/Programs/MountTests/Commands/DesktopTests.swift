@@ -18,7 +18,7 @@ extension MountTests {
         }
 
         private func run(_ program: String, _ vault: VaultUnderTest, _ more: [String] = [], seconds: Int = 50) throws {
-            let script = "\(vault.account.support)/Programs/\(program)"
+            let script = "\(vault.account.support)/Programs/desktop/\(program)"
             let arguments = [
                 vault.mountpoint, "\(vault.plain)/examples", vault.account.binary, vault.plain, vault.passfile,
             ]
@@ -63,7 +63,7 @@ extension MountTests {
             chmod(directory.path, 0o755)
             try Account.current.run(
                 [
-                    "timeout", "30", "bash", "\(Products.support)/Programs/desktop_pam_root.sh", Self.examples,
+                    "timeout", "30", "bash", "\(Products.support)/Programs/desktop/desktop_pam_root.sh", Self.examples,
                     directory.path, "nobody",
                 ]
             ).succeeded()
@@ -78,7 +78,7 @@ extension MountTests {
         @Test("the commands of the tray, without a window")
         func trayCommands() throws {
             let directory = try TemporaryDirectory()
-            let program = "\(Products.support)/Programs/tray_commands.py"
+            let program = "\(Products.support)/Programs/desktop/tray_commands.py"
             try Command(
                 ["timeout", "120", "python3", program, Self.examples, Products.binary, directory.path],
                 timeout: .seconds(130)

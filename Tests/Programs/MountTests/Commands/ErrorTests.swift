@@ -242,8 +242,8 @@ extension PlainMountTests {
 }
 
 extension VaultUnderTest {
-    /// Changes the backing directory (Tests/Support/Programs/tamper.py).
+    /// Changes the backing directory (Tests/Support/Programs/store/tamper.py).
     func tamper(_ change: [String]) throws {
-        try account.program("tamper.py", [vault, passfile] + change).succeeded()
+        try account.program("store/tamper.py", [vault, passfile] + change).succeeded()
     }
 }

@@ -9,7 +9,7 @@ extension PlainMountTests {
             let account = try Setting.userOnTmpfs.account()
             let (home, source) = (try TemporaryDirectory(), try TemporaryDirectory())
             // Copy the files, because the checkout may be in root's home, where the user cannot read it.
-            let program = "Tests/Support/Programs/manual_blocks.py"
+            let program = "Tests/Support/Programs/commands/manual_blocks.py"
             try Command([
                 "bash", "-c", #"cd "$0"/../.. && cp -R --parents README.md Manual Reader "$1" "$2""#, Products.support,
                 program,

@@ -25,7 +25,7 @@ extension PlainMountTests {
         @discardableResult
         private func run(_ vault: VaultUnderTest, _ check: String, as account: Account? = nil) throws -> String {
             let arguments = [check, vault.mountpoint, vault.vault]
-            return try (account ?? vault.account).program("mount_options.py", arguments).succeeded().output
+            return try (account ?? vault.account).program("commands/mount_options.py", arguments).succeeded().output
                 .trimmingCharacters(in: .newlines)
         }
 

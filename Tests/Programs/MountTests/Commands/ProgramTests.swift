@@ -12,7 +12,7 @@ extension PlainMountTests {
         func program(setting: Setting, script: String) throws {
             let vault = try setting.vault().mounted()
             try vault.account.run(
-                ["bash", "\(vault.account.support)/Programs/\(script)", vault.mountpoint, vault.plain],
+                ["bash", "\(vault.account.support)/Programs/applications/\(script)", vault.mountpoint, vault.plain],
                 timeout: .seconds(240)
             ).succeeded()
             try vault.unmount()
@@ -22,7 +22,8 @@ extension PlainMountTests {
         @Test("a buffered read after an asynchronous O_DIRECT write", arguments: [Setting.rootOnExt4])
         func asynchronousDirectWrites(setting: Setting) throws {
             let vault = try setting.vault().mounted()
-            try vault.account.program("aio_direct.py", [vault.mountpoint, "60"], timeout: .seconds(60)).succeeded()
+            try vault.account.program("applications/aio_direct.py", [vault.mountpoint, "60"], timeout: .seconds(60))
+                .succeeded()
             try vault.unmount()
         }
     }

@@ -167,7 +167,7 @@ extension MountTests {
                 _ answer: String, times: Int = 1, _ command: [String]
             ) throws -> (shown: String, errors: String) {
                 let answers = Array(repeating: "Passphrase: =\(answer)", count: times)
-                let program = [Products.python, Products.program("terminal.py"), errors] + answers + ["--"]
+                let program = [Products.python, Products.program("commands/terminal.py"), errors] + answers + ["--"]
                 let result = try Command(program + [vault.account.binary] + command, environment: vault.environment)
                     .run()
                 return (try result.succeeded().output, try String(contentsOfFile: errors, encoding: .utf8))

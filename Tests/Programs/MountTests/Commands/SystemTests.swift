@@ -12,7 +12,8 @@ extension MountTests {
             try vault.account.run(
                 [
                     "unshare", "--mount", "--propagation", "private", "timeout", "50", "bash",
-                    "\(vault.account.support)/Programs/fstab.sh", vault.account.binary, vault.vault, vault.mountpoint,
+                    "\(vault.account.support)/Programs/machines/fstab.sh", vault.account.binary, vault.vault,
+                    vault.mountpoint,
                     vault.passfile, vault.plain,
                 ], environment: vault.environment
             ).succeeded()
@@ -35,7 +36,8 @@ extension MountTests {
                 [
                     "unshare", "--mount", "--propagation", "private", "timeout", "50", "setsid", "--wait",
                     Products.python,
-                    "\(vault.account.support)/Programs/automount.py", vault.mountpoint, "file", vault.account.binary,
+                    "\(vault.account.support)/Programs/machines/automount.py", vault.mountpoint, "file",
+                    vault.account.binary,
                     "mount", "--quiet", "--passfile", vault.passfile, "--lock-file", "\(vault.plain)/lock", vault.vault,
                     vault.mountpoint,
                 ], environment: vault.environment
@@ -58,7 +60,10 @@ extension MountTests {
             try Command(["mkdir", directory.appending("scratch")]).run().succeeded()
             try Command(
                 ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"]
-                    + ["timeout", "-k", "5", "200", "bash", "\(Products.support)/Programs/package_here.sh", package]
+                    + [
+                        "timeout", "-k", "5", "200", "bash", "\(Products.support)/Programs/machines/package_here.sh",
+                        package,
+                    ]
                     + [directory.appending("scratch")], timeout: .seconds(220)
             ).run().succeeded()
             for _ in 1...5 { Products.countMount() }
@@ -69,7 +74,7 @@ extension MountTests {
             let vault = try setting.vault()
             try vault.account.run(
                 [
-                    Products.python, "\(vault.account.support)/Programs/notify.py", vault.mountpoint,
+                    Products.python, "\(vault.account.support)/Programs/desktop/notify.py", vault.mountpoint,
                     vault.account.binary, "mount", "--foreground", "--passfile", vault.passfile,
                     "--lock-file", "\(vault.plain)/lock", vault.vault, vault.mountpoint,
                 ], environment: vault.environment

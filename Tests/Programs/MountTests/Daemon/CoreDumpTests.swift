@@ -17,7 +17,7 @@ extension MountTests {
             try Command(
                 [
                     "env", "-C", directory.path, "SWIFT_BACKTRACE=enable=yes", Products.python,
-                    Products.program("core_dump.py"),
+                    Products.program("lock/core_dump.py"),
                 ]
                     + command
             ).run().succeeded()

@@ -8,10 +8,10 @@ extension MountTests {
         @Test("files still exist after mounting again", arguments: Settings.available)
         func remount(setting: Setting) throws {
             let vault = try setting.vault().mounted()
-            try vault.account.program("workload.py", [vault.mountpoint]).succeeded()
-            let before = try vault.account.program("look.py", [vault.mountpoint, "--xattrs"]).succeeded()
+            try vault.account.program("model/workload.py", [vault.mountpoint]).succeeded()
+            let before = try vault.account.program("model/look.py", [vault.mountpoint, "--xattrs"]).succeeded()
             try vault.remount()
-            let after = try vault.account.program("look.py", [vault.mountpoint, "--xattrs"]).succeeded()
+            let after = try vault.account.program("model/look.py", [vault.mountpoint, "--xattrs"]).succeeded()
             expectSameLines(after.output, as: before.output, "after mounting again")
             try vault.unmount()
             #expect(try !vault.isMounted())
@@ -22,7 +22,7 @@ extension MountTests {
         func unanswered() throws {
             let vault = try VaultUnderTest()
             let result = try vault.tryMount(
-                launcher: [Products.python, Products.program("without_call.py"), "unshare"])
+                launcher: [Products.python, Products.program("commands/without_call.py"), "unshare"])
             #expect(result.exitCode == 7)
             let reason = "the mount ended before its first answer, see the log"
             #expect(result.errors == "vaultfs: cannot mount at \(vault.mountpoint): \(reason)\n")
@@ -187,14 +187,14 @@ extension MountTests {
         @Test("a read-only store mounts read-only", .enabled(if: Products.isRoot, "takes root, for a bind mount"))
         func readOnlyStore() throws {
             let vault = try VaultUnderTest().mounted()
-            try vault.account.program("workload.py", [vault.mountpoint]).succeeded()
-            let before = try vault.account.program("look.py", [vault.mountpoint, "--xattrs"]).succeeded()
+            try vault.account.program("model/workload.py", [vault.mountpoint]).succeeded()
+            let before = try vault.account.program("model/look.py", [vault.mountpoint, "--xattrs"]).succeeded()
             try vault.unmount()
             try Command(["mount", "--bind", vault.vault, vault.vault]).run().succeeded()
             defer { try? poll("the unmount") { try Command(["umount", vault.vault]).run().exitCode == 0 } }
             try Command(["mount", "-o", "remount,ro,bind", vault.vault]).run().succeeded()
             try vault.mount()
-            let found = try vault.account.program("look.py", [vault.mountpoint, "--xattrs"]).succeeded()
+            let found = try vault.account.program("model/look.py", [vault.mountpoint, "--xattrs"]).succeeded()
             expectSameLines(found.output, as: before.output, "read-only")
             let result = try vault.account.run(["touch", "\(vault.mountpoint)/x"])
             #expect(result.errors.contains("Read-only file system"))

@@ -7,9 +7,9 @@ extension PlainMountTests {
         @Test("a hundred small attributes fit if they fit the store", .enabled(if: Products.isRoot, "takes root"))
         func many() throws {
             let vault = try VaultUnderTest(on: .ext4).mounted()
-            let expected = try vault.account.program("many_attributes.py", [vault.plain]).succeeded()
-            let found = try vault.account.program("many_attributes.py", [vault.mountpoint]).succeeded()
-            expectSameLines(found.output, as: expected.output, "many_attributes.py")
+            let expected = try vault.account.program("posix/many_attributes.py", [vault.plain]).succeeded()
+            let found = try vault.account.program("posix/many_attributes.py", [vault.mountpoint]).succeeded()
+            expectSameLines(found.output, as: expected.output, "posix/many_attributes.py")
             #expect(expected.output.split(separator: "\n").count > 20)
             let before = try attributes(vault)
             #expect(before.split(separator: "\n").count > 150)
@@ -27,7 +27,7 @@ extension PlainMountTests {
             .enabled(if: Products.isRoot, "a filter of calls takes root"), arguments: [true, false])
         func lists(hasCall: Bool) throws {
             let vault = try VaultUnderTest()
-            let without = [Products.python, Products.program("without_call.py"), "listxattrat"]
+            let without = [Products.python, Products.program("commands/without_call.py"), "listxattrat"]
             try vault.mount(launcher: hasCall ? [] : without)
             let script = """
                 cd $1; touch none listed; setfacl -m u:1234:r listed; ln -s listed link

@@ -12,7 +12,7 @@ extension PlainMountTests {
             let vault = try VaultUnderTest(on: Products.isRoot ? .ext4 : .disk, initialise: false)
             // The seed is fixed, so a run does not depend on luck.
             let sizes = ["--chunk-size", chunkSize, "--policy", policy]
-            try vault.mountProgram("beside.py", ["--seconds", "6", "--seed", "1"] + sizes)
+            try vault.mountProgram("model/beside.py", ["--seconds", "6", "--seed", "1"] + sizes)
         }
     }
 }

@@ -28,7 +28,8 @@ extension PlainMountTests {
                 #expect(result.errors.isEmpty, "\(result)")
                 if command.hasPrefix("find . -type f |") { #expect(result.output == "20000\n") }
             }
-            try Command([Products.python, Products.program("hold_open.py"), vault.mountpoint, "1000"]).run().succeeded()
+            try Command([Products.python, Products.program("posix/hold_open.py"), vault.mountpoint, "1000"]).run()
+                .succeeded()
             if Products.isRoot { #expect(try vault.descriptors() < 256) }
         }
 
@@ -41,8 +42,8 @@ extension PlainMountTests {
             func work(_ round: Int) throws {
                 let directory = "\(vault.mountpoint)/round\(round)"
                 try vault.account.run(["mkdir", directory]).succeeded()
-                try vault.account.program("workload.py", [directory, "300"]).succeeded()
-                try vault.account.program("look.py", [directory, "--xattrs"]).succeeded()
+                try vault.account.program("model/workload.py", [directory, "300"]).succeeded()
+                try vault.account.program("model/look.py", [directory, "--xattrs"]).succeeded()
                 let big = "dd if=/dev/zero of=\(directory)/big bs=1M count=48 2>&1 && cat \(directory)/big >/dev/null"
                 try vault.account.run(["sh", "-c", "\(big) && rm -rf \(directory)"]).succeeded()
             }

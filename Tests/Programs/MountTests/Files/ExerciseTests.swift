@@ -8,7 +8,8 @@ extension MountTests {
         @Test("random operations on a file give what a model gives", arguments: Settings.accounts)
         func exercise(setting: Setting) throws {
             let vault = try setting.vault().mounted()
-            try vault.account.program("exercise.py", ["\(vault.mountpoint)/file"], timeout: .seconds(120)).succeeded()
+            try vault.account.program("model/exercise.py", ["\(vault.mountpoint)/file"], timeout: .seconds(120))
+                .succeeded()
             try vault.unmount()
             try vault.vaultfs(["verify", vault.vault, "--passfile", vault.passfile]).succeeded()
         }

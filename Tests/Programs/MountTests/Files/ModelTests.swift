@@ -16,7 +16,7 @@ extension PlainMountTests {
             let vault = try VaultUnderTest(on: Products.isRoot ? .ext4 : .disk, initialise: false)
             let events = "lock,sync,kill,copy" + (Products.isRoot ? ",full" : "")
             try vault.mountProgram(
-                "model.py",
+                "model/model.py",
                 [
                     "--seconds", "6", "--chunk-size", chunkSize, "--log-size", logSize, "--events", events,
                     "--policy", logSize == "64M" ? "forget" : "refuse",

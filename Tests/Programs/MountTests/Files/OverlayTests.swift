@@ -14,7 +14,7 @@ extension PlainMountTests {
             try Command(["mkdir", plain]).run().succeeded()
             try vault.mount(options)
             func run(_ directory: String, _ more: [String] = []) throws -> String {
-                let program = "\(vault.account.support)/Programs/overlay.sh"
+                let program = "\(vault.account.support)/Programs/machines/overlay.sh"
                 return try vault.account.run(["bash", program, directory, lower] + more).succeeded().output
             }
             let expected = try run(plain)

@@ -9,8 +9,10 @@ extension PlainMountTests {
         @Test("the mount behaves as the store below it", arguments: Settings.available, programs)
         func mountBehavesAsTheStoreBelow(setting: Setting, program: String) throws {
             let vault = try setting.vault().mounted()
-            let expected = try vault.account.program(program, [vault.plain], timeout: .seconds(120)).succeeded()
-            let found = try vault.account.program(program, [vault.mountpoint], timeout: .seconds(120)).succeeded()
+            let expected = try vault.account.program("posix/\(program)", [vault.plain], timeout: .seconds(120))
+                .succeeded()
+            let found = try vault.account.program("posix/\(program)", [vault.mountpoint], timeout: .seconds(120))
+                .succeeded()
             expectSameLines(found.output, as: expected.output, program)
             #expect(expected.output.split(separator: "\n").count > 5)
             try vault.unmount()
@@ -24,8 +26,8 @@ extension PlainMountTests {
             arguments: Settings.available.filter(\.isRoot), ["posix_users.py", "posix_setid.py"])
         func usersAndGroups(setting: Setting, program: String) throws {
             let vault = try setting.vault().mounted(["-o", "allow_other"])
-            let expected = try vault.account.program(program, [vault.plain]).succeeded()
-            let found = try vault.account.program(program, [vault.mountpoint]).succeeded()
+            let expected = try vault.account.program("posix/\(program)", [vault.plain]).succeeded()
+            let found = try vault.account.program("posix/\(program)", [vault.mountpoint]).succeeded()
             expectSameLines(found.output, as: expected.output, program)
         }
 
@@ -37,8 +39,8 @@ extension PlainMountTests {
             let mounts = try vault.account.run(["cat", "/proc/self/mounts"]).output
             let line = try #require(mounts.split(separator: "\n").first { $0.contains(" \(vault.mountpoint) ") })
             #expect(line.contains("default_permissions") == (setting.isRoot || !options.isEmpty))
-            let expected = try vault.account.program("posix_access.py", [vault.plain]).succeeded()
-            let found = try vault.account.program("posix_access.py", [vault.mountpoint]).succeeded()
+            let expected = try vault.account.program("posix/posix_access.py", [vault.plain]).succeeded()
+            let found = try vault.account.program("posix/posix_access.py", [vault.mountpoint]).succeeded()
             expectSameLines(found.output, as: expected.output, "posix_access.py")
         }
 
@@ -64,8 +66,8 @@ extension PlainMountTests {
         @Test("set-id bits on a user's own mount", arguments: Settings.available.filter { !$0.isRoot })
         func setID(setting: Setting) throws {
             let vault = try setting.vault().mounted()
-            let expected = try vault.account.program("posix_setid.py", [vault.plain]).succeeded()
-            let found = try vault.account.program("posix_setid.py", [vault.mountpoint]).succeeded()
+            let expected = try vault.account.program("posix/posix_setid.py", [vault.plain]).succeeded()
+            let found = try vault.account.program("posix/posix_setid.py", [vault.mountpoint]).succeeded()
             expectSameLines(found.output, as: expected.output, "posix_setid.py")
         }
 
@@ -74,8 +76,8 @@ extension PlainMountTests {
             let visitor = try #require(Account.visitor)
             let vault = try VaultUnderTest().mounted(["-o", "allow_other"])
             try Command(["chmod", "777", vault.mountpoint, vault.plain]).run().succeeded()
-            let expected = try visitor.program(program, [vault.plain], timeout: .seconds(120)).succeeded()
-            let found = try visitor.program(program, [vault.mountpoint], timeout: .seconds(120)).succeeded()
+            let expected = try visitor.program("posix/\(program)", [vault.plain], timeout: .seconds(120)).succeeded()
+            let found = try visitor.program("posix/\(program)", [vault.mountpoint], timeout: .seconds(120)).succeeded()
             expectSameLines(found.output, as: expected.output, program)
         }
 

@@ -13,7 +13,7 @@ extension PlainMountTests {
             let program = programs.appending("read_states")
             try Command([
                 "gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", program,
-                Products.program("read_states.c"),
+                Products.program("posix/read_states.c"),
             ])
             .run().succeeded()
             let vault = try VaultUnderTest(arguments: ["--chunk-size", chunkSize]).mounted()

@@ -10,7 +10,7 @@ extension PlainMountTests {
             let program = programs.appending("stale_pages")
             try Command([
                 "gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", program,
-                Products.program("stale_pages.c"),
+                Products.program("posix/stale_pages.c"),
             ])
             .run().succeeded()
             let vault = try VaultUnderTest().mounted()

@@ -8,12 +8,12 @@ extension MountTests {
             "programs deliver into a locked inbox: scp, rsync, curl, maildrop, procmail, ffmpeg, a browser",
             arguments: Settings.accounts, LockLoad.policies)
         func programs(setting: Setting, policy: String) throws {
-            try setting.vault(initialise: false).mountProgram("inbox.py", ["--policy", policy, "programs"])
+            try setting.vault(initialise: false).mountProgram("lock/inbox.py", ["--policy", policy, "programs"])
         }
 
         @Test("no call and no race reads what has arrived", arguments: Settings.accounts, LockLoad.policies)
         func hostile(setting: Setting, policy: String) throws {
-            try setting.vault(initialise: false).mountProgram("inbox.py", ["--policy", policy, "hostile"])
+            try setting.vault(initialise: false).mountProgram("lock/inbox.py", ["--policy", policy, "hostile"])
         }
 
         @Test(
@@ -22,9 +22,9 @@ extension MountTests {
         func memory() throws {
             let vault = try VaultUnderTest(initialise: false)
             // The test turns memfd_secret(2) off, because such memory cannot be read like this.
-            let launcher = [Products.python, Products.program("without_call.py"), "memfd_secret"]
+            let launcher = [Products.python, Products.program("commands/without_call.py"), "memfd_secret"]
             let program = [
-                Products.python, Products.program("inbox.py"), "--binary", vault.account.binary, "--directory",
+                Products.python, Products.program("lock/inbox.py"), "--binary", vault.account.binary, "--directory",
                 vault.plain, "--policy", "forget", "memory",
             ]
             try vault.account.run(launcher + program, environment: vault.environment, timeout: .seconds(120))
@@ -36,7 +36,7 @@ extension MountTests {
             arguments: [Setting.rootOnTmpfs, .userOnDisk].filter(Settings.available.contains), LockLoad.policies)
         func kills(setting: Setting, policy: String) throws {
             try setting.vault(initialise: false).mountProgram(
-                "inbox_crash.py", ["--policy", policy, "--rounds", "8"])
+                "lock/inbox_crash.py", ["--policy", policy, "--rounds", "8"])
         }
 
         @Test("protect makes an inbox of directories, says what it does, and warns if it cannot be found")

@@ -9,13 +9,13 @@ extension MountTests {
             arguments: [Setting.rootOnTmpfs, .userOnDisk].filter(Settings.available.contains), LockLoad.policies)
         func kills(setting: Setting, policy: String) throws {
             try setting.vault(initialise: false).mountProgram(
-                "lock_crash.py", ["--policy", policy, "--rounds", "12"])
+                "lock/lock_crash.py", ["--policy", policy, "--rounds", "12"])
         }
 
         @Test(
             "MAP_POPULATE and mlock(2) on pages that cannot be read", .enabled(if: Products.isRoot, "takes root"))
         func populate() throws {
-            try Setting.rootOnTmpfs.vault(initialise: false).mountProgram("populate.py", [])
+            try Setting.rootOnTmpfs.vault(initialise: false).mountProgram("lock/populate.py", [])
         }
 
         @Test(
@@ -23,7 +23,7 @@ extension MountTests {
             arguments: zip([Setting.rootOnTmpfs, .userOnTmpfs].filter(Settings.available.contains), LockLoad.policies))
         func hangs(setting: Setting, policy: String) throws {
             try setting.vault(initialise: false).mountProgram(
-                "lock_hangs.py", ["--policy", policy], timeout: .seconds(500))
+                "lock/lock_hangs.py", ["--policy", policy], timeout: .seconds(500))
         }
     }
 }

@@ -22,14 +22,14 @@ extension MountTests {
             "SIGTERM loses no dirty page", arguments: Settings.accounts,
             ["terminated_in_grace", "terminated_with_dirty_pages"])
         func terminated(setting: Setting, name: String) throws {
-            try setting.vault(initialise: false).mountProgram("lock_end.py", [name])
+            try setting.vault(initialise: false).mountProgram("lock/lock_end.py", [name])
         }
 
         @Test(
             "SIGKILL ends the daemon and every process that waits for it", arguments: Settings.accounts,
             ["killed_while_locking", "killed_while_locked", "killed_while_unlocking"])
         func killed(setting: Setting, name: String) throws {
-            try setting.vault(initialise: false).mountProgram("lock_end.py", [name])
+            try setting.vault(initialise: false).mountProgram("lock/lock_end.py", [name])
         }
     }
 }

@@ -34,7 +34,7 @@ extension MountTests {
 
         /// Runs `guarantee.py` on the mount.
         private func guarantee(_ vault: VaultUnderTest, _ arguments: [String]) throws {
-            let program = "\(vault.account.support)/Programs/guarantee.py"
+            let program = "\(vault.account.support)/Programs/lock/guarantee.py"
             let common = ["--binary", vault.account.binary, "--mountpoint", vault.mountpoint]
             try vault.account.run(
                 [Products.python, program] + common + arguments, environment: vault.environment,
@@ -66,7 +66,7 @@ extension MountTests {
         func bound(setting: Setting) throws {
             let amount = ["--bound", "1000", "--rounds", "3", "--mebibytes", "64", "--inodes", "2000"]
             let cases = ["--only", "clean pages and inodes, load", "clean pages and inodes, forget"]
-            try setting.vault(initialise: false).mountProgram("bench_lock.py", amount + cases)
+            try setting.vault(initialise: false).mountProgram("lock/bench_lock.py", amount + cases)
         }
     }
 }

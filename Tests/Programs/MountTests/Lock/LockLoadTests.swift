@@ -11,7 +11,7 @@ extension MountTests {
             arguments: [Setting.rootOnExt4, .userOnTmpfs].filter(Settings.available.contains), policies)
         func load(setting: Setting, policy: String) throws {
             try setting.vault(initialise: false).mountProgram(
-                "lock_load.py", ["--policy", policy, "--rounds", "40"])
+                "lock/lock_load.py", ["--policy", policy, "--rounds", "40"])
         }
 
         @Test(
@@ -19,13 +19,13 @@ extension MountTests {
             arguments: Settings.accounts, policies)
         func kernel(setting: Setting, policy: String) throws {
             try setting.vault(initialise: false).mountProgram(
-                "lock_kernel.py", ["--policy", policy, "--rounds", "25"])
+                "lock/lock_kernel.py", ["--policy", policy, "--rounds", "25"])
         }
 
         @Test("dirty pages of mappings when a lock comes", arguments: Settings.accounts, policies)
         func mapped(setting: Setting, policy: String) throws {
             try setting.vault(initialise: false).mountProgram(
-                "lock_mapped.py", ["--policy", policy, "--rounds", "4"])
+                "lock/lock_mapped.py", ["--policy", policy, "--rounds", "4"])
         }
     }
 }

@@ -17,10 +17,10 @@ extension MountTests {
             // The test turns memfd_secret(2) off, because such memory cannot be read like this.
             try vault.mount(
                 ["--on-lock", "forget", "--lock-file", "\(vault.plain)/lock", "--cache-size", "2M"],
-                launcher: [Products.python, Products.program("without_call.py"), "memfd_secret"])
+                launcher: [Products.python, Products.program("commands/without_call.py"), "memfd_secret"])
             let result = try vault.account.run(
                 [
-                    Products.python, Products.program("lock_memory.py"), vault.account.binary, vault.vault,
+                    Products.python, Products.program("lock/lock_memory.py"), vault.account.binary, vault.vault,
                     vault.mountpoint, vault.passfile,
                 ], environment: vault.environment, timeout: .seconds(120)
             ).succeeded()

@@ -8,7 +8,7 @@ extension MountTests {
         func triggers(policy: String) throws {
             // This takes a minute here, and several on busy processors.
             try VaultUnderTest(initialise: false).mountProgram(
-                "lock_triggers.py", ["--policy", policy], timeout: .seconds(270))
+                "lock/lock_triggers.py", ["--policy", policy], timeout: .seconds(270))
         }
 
         @Test(
@@ -16,12 +16,12 @@ extension MountTests {
         )
         func triggersOfUser() throws {
             let vault = try Setting.userOnTmpfs.vault(initialise: false)
-            try vault.mountProgram("lock_triggers.py", ["lock_file", "unreadable", "there_at_mount"])
+            try vault.mountProgram("lock/lock_triggers.py", ["lock_file", "unreadable", "there_at_mount"])
         }
 
         @Test("the table of classes, states and operations", arguments: Settings.accounts, LockLoad.policies)
         func classes(setting: Setting, policy: String) throws {
-            try setting.vault(initialise: false).mountProgram("lock_classes.py", ["--policy", policy])
+            try setting.vault(initialise: false).mountProgram("lock/lock_classes.py", ["--policy", policy])
         }
     }
 }

@@ -6,15 +6,15 @@ extension PlainMountTests {
     @Suite struct Losses {
         @Test("killed while it writes (scripts/torture/crash is the long form)", arguments: Settings.available)
         func kills(setting: Setting) throws {
-            try setting.vault(initialise: false).mountProgram("crash.py", ["--kills", "6"])
+            try setting.vault(initialise: false).mountProgram("store/crash.py", ["--kills", "6"])
         }
 
         @Test("a full disk", .enabled(if: Products.isRoot, "takes root, for a small tmpfs"))
         func fullDisk() throws {
-            try VaultUnderTest(on: .smallTmpfs, initialise: false).mountProgram("full_disk.py")
+            try VaultUnderTest(on: .smallTmpfs, initialise: false).mountProgram("store/full_disk.py")
         }
 
         @Test("a store that fails and comes back, and one that fails until the unmount")
-        func outage() throws { try VaultUnderTest(initialise: false).mountProgram("outage.py") }
+        func outage() throws { try VaultUnderTest(initialise: false).mountProgram("store/outage.py") }
     }
 }

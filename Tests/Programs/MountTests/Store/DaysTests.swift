@@ -17,11 +17,11 @@ extension PlainMountTests {
             let programs = try TemporaryDirectory()
             let exercise = programs.appending("file_exercise")
             try Command([
-                "gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", exercise, Products.program("file_exercise.c"),
+                "gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", exercise, Products.program("model/file_exercise.c"),
             ])
             .run().succeeded()
             try VaultUnderTest(initialise: false).mountProgram(
-                "days.py", arguments + ["--exercise", exercise], timeout: .seconds(180))
+                "model/days.py", arguments + ["--exercise", exercise], timeout: .seconds(180))
         }
     }
 }

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// A mount's report at its end, true even if the store died under it (Tests/Support/Programs/store_dies.py).
+    /// A mount's report at its end, true even if the store died under it (Tests/Support/Programs/store/store_dies.py).
     @Suite struct DyingStores {
         @Test(
             "unmount, sync, lock, SIGTERM, fusermount3 -u and the idle unmount say that the store died, or everything is there",
@@ -14,7 +14,7 @@ extension PlainMountTests {
             try vault.account.run(
                 [
                     "unshare", "--mount", "--propagation", "private", Products.python,
-                    Products.program("store_dies.py"),
+                    Products.program("store/store_dies.py"),
                     "--binary", vault.account.binary, "--directory", vault.plain, kind,
                 ], environment: vault.environment, timeout: .seconds(120)
             ).succeeded()

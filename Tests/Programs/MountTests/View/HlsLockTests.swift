@@ -14,7 +14,7 @@ extension MountTests {
         @Test("ffmpeg gets errors, nothing is readable; after the unlock, it plays", arguments: ["refuse", "forget"])
         func playing(policy: String) throws {
             let view = try ViewUnderTest()
-            try view.account.program("hls_files.py", ["rekey", view.store.path]).succeeded()
+            try view.account.program("views/hls_files.py", ["rekey", view.store.path]).succeeded()
             try view.mount("hls", ["--on-lock", policy])
             // ffmpeg writes into a pipe that the test stops reading, so it does not finish before the lock.
             let film = "\(view.plain)/film"

@@ -8,13 +8,13 @@ extension PlainMountTests {
 
         private func compare(_ kind: String, _ account: Account) throws {
             let view = try ViewUnderTest(account)
-            try account.program("hls_files.py", [kind, view.store.path]).succeeded()
+            try account.program("views/hls_files.py", [kind, view.store.path]).succeeded()
             try view.mount("hls")
             try view.program(
-                "hls_compare.py", [view.mountpoint, view.originals, view.source], timeout: .seconds(120)
+                "views/hls_compare.py", [view.mountpoint, view.originals, view.source], timeout: .seconds(120)
             ).succeeded()
             if kind == "single-file" {
-                try view.program("view_web.py", [view.mountpoint, view.originals]).succeeded()
+                try view.program("views/view_web.py", [view.mountpoint, view.originals]).succeeded()
             }
             #expect(try view.problems().isEmpty)
             try view.unmount()

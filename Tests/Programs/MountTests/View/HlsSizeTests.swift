@@ -8,7 +8,7 @@ extension PlainMountTests {
         private func mounted(_ arguments: [String] = []) throws -> ViewUnderTest {
             let view = try ViewUnderTest()
             // Use byte ranges, for which the playlist's text needs keys too.
-            try view.account.program("hls_files.py", ["single-file", view.store.path]).succeeded()
+            try view.account.program("views/hls_files.py", ["single-file", view.store.path]).succeeded()
             let command = """
                 touch '\(view.keys)/asked'; until test -e '\(view.keys)/go'; do sleep 0.02; done
                 test ! -e '\(view.keys)/fail' && cat '\(view.source)/'"$VAULTFS_KEY_URI"

@@ -16,7 +16,7 @@ extension PlainMountTests {
 
         private func make(_ kind: String) throws -> (view: ViewUnderTest, keys: [String]) {
             let view = try ViewUnderTest()
-            try view.account.program("mp4_files.py", [kind, view.store.path]).succeeded()
+            try view.account.program("views/mp4_files.py", [kind, view.store.path]).succeeded()
             let names = try FileManager.default.contentsOfDirectory(atPath: view.keys)
             return (view, names.flatMap { ["--key", "\($0)=\(view.keys)/\($0)"] })
         }
@@ -44,7 +44,7 @@ extension PlainMountTests {
                     try packets("\(view.source)/film.mp4", ["-decryption_key", String(key.dropLast())]) == clear)
             }
             try view.mount("mp4", keys)
-            try view.program("view_compare.py", [view.mountpoint, view.originals]).succeeded()
+            try view.program("views/view_compare.py", [view.mountpoint, view.originals]).succeeded()
             #expect(try packets("\(view.mountpoint)/film.mp4") == clear)
             #expect(try view.problems().isEmpty)
             try view.unmount()
@@ -57,7 +57,7 @@ extension PlainMountTests {
             let isOne = kind == "hls-lead" || kind == "ranges-h264"
             try view.mount(
                 "hls", isOne ? ["--key", "skd://film=\(view.keys)/\(String(repeating: "10", count: 16))"] : keys)
-            try view.program("view_compare.py", [view.mountpoint, view.originals]).succeeded()
+            try view.program("views/view_compare.py", [view.mountpoint, view.originals]).succeeded()
             #expect(
                 try packets("\(view.mountpoint)/film.m3u8").sorted()
                     == packets("\(view.store.path)/clear/film.mp4").sorted())
@@ -65,7 +65,7 @@ extension PlainMountTests {
             try view.unmount()
             let copy = "\(view.store.path)/copy"
             try view.vaultfs(["export", "--view", "hls", view.source, copy] + keys).succeeded()
-            try view.program("view_compare.py", [copy, view.originals]).succeeded()
+            try view.program("views/view_compare.py", [copy, view.originals]).succeeded()
         }
 
         @Test("the URI of several keys names none of them")
@@ -124,7 +124,7 @@ extension PlainMountTests {
             let (view, keys) = try make(kind)
             try view.mount("mp4", keys + ["--on-lock", "forget"])
             try view.program(
-                "view_lock.py", [view.account.binary, view.mountpoint, view.originals, view.lockFile, "forget"]
+                "views/view_lock.py", [view.account.binary, view.mountpoint, view.originals, view.lockFile, "forget"]
             ).succeeded()
             try view.unmount()
         }

@@ -96,7 +96,8 @@ extension PlainMountTests {
             let view = try ViewUnderTest(account)
             try what.mount(view)
             try view.program(
-                "view_compare.py", [view.mountpoint, view.originals] + (what.isSalted ? ["--sizes-after-open"] : [])
+                "views/view_compare.py",
+                [view.mountpoint, view.originals] + (what.isSalted ? ["--sizes-after-open"] : [])
             ).succeeded()
             #expect(try view.problems().isEmpty)
             try view.unmount()

@@ -41,7 +41,7 @@ extension MountTests {
 
         private func open(_ names: [String], _ view: ViewUnderTest) throws -> RunningProcess {
             let process = try view.account.command(
-                [Products.python, "\(view.account.support)/Programs/view_open.py"]
+                [Products.python, "\(view.account.support)/Programs/views/view_open.py"]
                     + names.map { "\(view.mountpoint)/\($0)" }
             ).start()
             try poll("the threads") { process.output.contains("waiting") }
@@ -227,7 +227,8 @@ extension MountTests {
         @Test("view.json: keys, vectors and chunk sizes of single files")
         func manifest() throws {
             let view = try ViewUnderTest()
-            try view.program("view_manifest.py", [view.account.binary, view.store.path, view.lockFile]).succeeded()
+            try view.program("views/view_manifest.py", [view.account.binary, view.store.path, view.lockFile])
+                .succeeded()
         }
     }
 }

@@ -49,7 +49,7 @@ extension MountTests {
             try keys.mount(view, ["--on-lock", policy])
             let unlocking = policy == "forget" ? keys.unlocking(view) : []
             try view.program(
-                "view_lock.py",
+                "views/view_lock.py",
                 [account.binary, view.mountpoint, view.originals, view.lockFile, policy] + unlocking
             ).succeeded()
             try view.unmount()
@@ -117,9 +117,9 @@ extension MountTests {
             // The test turns memfd_secret(2) off, because such memory cannot be read like this.
             try keys.mount(
                 view, ["--on-lock", "forget", "--cache-size", "8M"],
-                launcher: [Products.python, Products.program("without_call.py"), "memfd_secret"])
+                launcher: [Products.python, Products.program("commands/without_call.py"), "memfd_secret"])
             let result = try view.program(
-                "view_memory.py",
+                "views/view_memory.py",
                 [
                     view.account.binary, view.mountpoint, "file-300001", "\(view.originals)/file-300001",
                     try key(of: keys, view),

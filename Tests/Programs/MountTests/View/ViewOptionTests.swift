@@ -89,7 +89,7 @@ extension MountTests {
             // The test turns memfd_secret(2) off, because such memory cannot be read like this.
             try view.mount(
                 "cbc", ["--iv", ViewCase.vector, "--key-file", "\(view.keys)/binary", "--on-lock", "forget"],
-                launcher: [Products.python, Products.program("without_call.py"), "memfd_secret"])
+                launcher: [Products.python, Products.program("commands/without_call.py"), "memfd_secret"])
             let key = try String(contentsOfFile: "\(view.keys)/hex", encoding: .utf8).prefix(64)
             #expect(try found(key, view) > 0)
             try view.vaultfs(["lock", view.mountpoint]).succeeded()
@@ -101,7 +101,7 @@ extension MountTests {
         private func found(_ needle: Substring, _ view: ViewUnderTest) throws -> Int {
             let daemon = try #require(view.daemon)
             let output = try view.account.run(
-                [Products.python, Products.program("scan_memory.py"), "\(daemon)"], input: String(needle)
+                [Products.python, Products.program("modules/scan_memory.py"), "\(daemon)"], input: String(needle)
             ).succeeded().output
             return try #require(output.split(separator: " ").first.flatMap { Int($0) }, "\(output)")
         }

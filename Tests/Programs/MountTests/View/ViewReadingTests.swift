@@ -17,7 +17,7 @@ extension PlainMountTests {
         @Test("a web server on the view serves ranges")
         func web() throws {
             let view = try mountFilm()
-            try view.program("view_web.py", [view.mountpoint, view.originals]).succeeded()
+            try view.program("views/view_web.py", [view.mountpoint, view.originals]).succeeded()
             try view.unmount()
         }
 
@@ -43,7 +43,7 @@ extension PlainMountTests {
             let view = try ViewUnderTest().made("chunks", ["4096", "aes-128-cbc", "pkcs7", "5000"])
             try view.mount(
                 "cbc-chunks", Self.vector + ["--chunk-size", "4096", "--key-file", "\(view.keys)/binary"])
-            try view.program("view_replaced.py", [view.store.path]).succeeded()
+            try view.program("views/view_replaced.py", [view.store.path]).succeeded()
             try view.unmount()
         }
 
@@ -63,7 +63,7 @@ extension PlainMountTests {
         func readOnly(setting: Setting) throws {
             let view = try ViewUnderTest(setting.account()).made("chunks", ["4096", "aes-128-cbc", "pkcs7", "10000"])
             try view.program(
-                "view_tree.py", [view.account.binary, view.store.path, view.lockFile], timeout: .seconds(60)
+                "views/view_tree.py", [view.account.binary, view.store.path, view.lockFile], timeout: .seconds(60)
             ).succeeded()
         }
     }

@@ -19,7 +19,7 @@ extension MountTests {
         func random() throws {
             let view = try mounted()
             let result = try view.program(
-                "view_rights.py", [view.source, view.mountpoint, "1", "60"], timeout: .seconds(120)
+                "views/view_rights.py", [view.source, view.mountpoint, "1", "60"], timeout: .seconds(120)
             ).succeeded()
             #expect(result.output == "600 opens\n")
             #expect(try view.problems() == [])

@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "Reader"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "..", "Reader"))
 from vaultfs_reader import Configuration, Report, Vault as OpenVault  # noqa: E402
 
 

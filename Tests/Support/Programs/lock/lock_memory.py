@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "Reader"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "..", "Reader"))
 from memory_needles import aes, find_daemon, scan  # noqa: E402
 from vaultfs_reader import Configuration, DirectoryRecord, FileHeader, hkdf  # noqa: E402
 

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "Reader"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "..", "Reader"))
 from locking import fork, libc, main, noise, refused, stop, until, wait  # noqa: E402
 
 TREE = {"letter.txt": 900, "deep/er/film.mkv": 3_000_000, "deep/empty": 0, "chunk": 4096, "two chunks": 8192}

@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[4]
 
 # Stands in for the reader, who types the passphrase where it is asked for.
 SHELL = r"""

@@ -68,7 +68,7 @@ class Mount:
 
     def read(self, *arguments):
         """Runs the independent reader over the vault. Any damage ends the program. Returns its lines."""
-        reader = os.path.join(HERE, "..", "..", "..", "Reader", "vaultfs_reader.py")
+        reader = os.path.join(HERE, "..", "..", "..", "..", "Reader", "vaultfs_reader.py")
         return self.run(sys.executable, reader, self.vault, "--digests", "--no-lock", "--passfile", self.passfile, *arguments,
                         timeout=300)
 
