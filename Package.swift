@@ -120,12 +120,17 @@ let package = Package(
         tests(.vault, "VaultFormatTests", "VaultFormat", "LinuxSystem", "VaultCrypto", "TestSupport"),
         tests(.platform, "StrictJSONTests", "StrictJSON"),
         tests(.serving, "FileSystemTests", "FileSystem", "LinuxSystem", "TestSupport"),
-        tests(.serving, "LockingTests", "Locking", "LinuxSystem", "CLinux", "TestSupport", system),
         tests(
-            .vault, "VaultStoreTests", "VaultCare", "VaultStore", "FileSystem", "LinuxSystem", "VaultFormat",
+            .serving, "LockingTests", "Locking", "VaultFileSystemTests", "VaultFileSystem", "FileSystem", "VaultStore",
+            "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport", system, logging),
+        tests(
+            .vault, "VaultStoreTests", "VaultStore", "FileSystem", "LinuxSystem", "VaultFormat",
             "VaultCrypto",
             "CLinux",
             "TestSupport", system),
+        tests(
+            .vault, "VaultCareTests", "VaultStoreTests", "VaultCare", "VaultStore", "LinuxSystem", "VaultFormat",
+            "VaultCrypto", "CLinux", "TestSupport", system),
         tests(
             .vault, "VaultFileSystemTests", "VaultFileSystem", "FileSystem", "Locking", "VaultCare", "VaultStore",
             "LinuxSystem",

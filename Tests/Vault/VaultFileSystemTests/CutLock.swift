@@ -12,7 +12,7 @@ final class CutLock {
 
     init(_ system: VaultFileSystem) throws {
         controller = LockController(
-            fileSystem: system, options: LockOptions(), caches: LockControllerTests.Caches(),
+            fileSystem: system, options: LockOptions(), caches: NoCaches(),
             logger: Logger(label: "test"), secretWanted: { _ in }, announce: { _ in })
         try controller.start()
     }

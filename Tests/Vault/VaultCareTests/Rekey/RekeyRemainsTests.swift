@@ -3,6 +3,7 @@ import Glibc
 import Testing
 
 @testable import VaultCare
+@testable import VaultStoreTests
 
 /// A finished rekey must leave no data of the old epoch outside the tree (FileFormat, Store-28).
 @Suite(.timeLimit(.minutes(60))) struct RekeyRemainsTests {

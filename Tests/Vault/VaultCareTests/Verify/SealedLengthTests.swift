@@ -7,6 +7,7 @@ import Testing
 
 @testable import VaultCare
 @testable import VaultStore
+@testable import VaultStoreTests
 
 /// Sealed files with a longer backing file: the content up to the sealed length is intact, whatever follows, and chunks
 /// that verify are kept (FileFormat: Store-3, Store-33).

@@ -3,6 +3,8 @@ import Testing
 import VaultCare
 import VaultFormat
 
+@testable import VaultStoreTests
+
 /// Damage to files of the test vectors: the verifier finds each at its position, and nothing else.
 struct VerifierFileTests {
     @Test("undamaged vectors give nothing", arguments: VerifierVault.vectors)

@@ -7,6 +7,8 @@ import VaultCare
 import VaultFormat
 import VaultStore
 
+@testable import VaultStoreTests
+
 /// Damage to extended attributes.
 struct VerifierAttributeTests {
     private func makeVault() throws -> VerifierVault {

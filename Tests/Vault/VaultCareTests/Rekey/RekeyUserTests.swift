@@ -7,6 +7,7 @@ import VaultFormat
 
 @testable import VaultCare
 @testable import VaultStore
+@testable import VaultStoreTests
 
 /// A rekey by an ordinary user, with objects that deny this user access or every change.
 @Suite(.timeLimit(.minutes(60)), .enabled(if: geteuid() == 0)) struct RekeyUserTests {

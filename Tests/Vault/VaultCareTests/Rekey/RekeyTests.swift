@@ -10,6 +10,7 @@ import VaultFormat
 
 @testable import VaultCare
 @testable import VaultStore
+@testable import VaultStoreTests
 
 /// A whole rekey: afterwards everything exists, under new keys only (FileFormat, Rekeying).
 @Suite(.timeLimit(.minutes(60))) struct RekeyTests {

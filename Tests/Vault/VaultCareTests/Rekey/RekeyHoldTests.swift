@@ -9,6 +9,7 @@ import VaultFormat
 
 @testable import VaultCare
 @testable import VaultStore
+@testable import VaultStoreTests
 
 /// A rekey while another machine tries to write the vault too (FileFormat: Store-30, Store-35).
 @Suite(.timeLimit(.minutes(60))) struct RekeyHoldTests {

@@ -6,6 +6,8 @@ import Testing
 import VaultCare
 import VaultStore
 
+@testable import VaultStoreTests
+
 /// Damage to directories, names and links of the test vectors: each is found at its position, and nothing else is.
 struct VerifierTreeTests {
     private let manager = FileManager.default

@@ -8,6 +8,7 @@ import VaultFormat
 
 @testable import VaultCare
 @testable import VaultStore
+@testable import VaultStoreTests
 
 /// Changes of the vault by others before or during a rekey, which then refuses to continue.
 @Suite(.timeLimit(.minutes(60))) struct RekeyGuardTests {

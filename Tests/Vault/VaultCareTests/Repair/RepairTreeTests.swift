@@ -4,6 +4,7 @@ import Testing
 import VaultFormat
 
 @testable import VaultStore
+@testable import VaultStoreTests
 
 /// Lost directories and names: their objects go to `lost+found`, with all data (Store-24, Store-25).
 @Suite struct RepairTreeTests {

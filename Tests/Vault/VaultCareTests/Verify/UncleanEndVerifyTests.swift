@@ -6,6 +6,7 @@ import VaultFormat
 
 @testable import VaultCare
 @testable import VaultStore
+@testable import VaultStoreTests
 
 /// `verify` on files without a header and directories without a record, and their repair.
 @Suite(.timeLimit(.minutes(60))) struct UncleanEndVerifyTests {

@@ -6,6 +6,7 @@ import VaultFormat
 
 @testable import VaultCare
 @testable import VaultStore
+@testable import VaultStoreTests
 
 /// The order in which changes become durable. The replays miss this, because their copies have even what a power cut
 /// takes. Each order is also tested with some fsync(2) calls ignored, and the test must notice.
@@ -108,7 +109,7 @@ import VaultFormat
         #expect(try rekey(ignoring: { $0.kind == .synchronize && !isRoot($0) && !isFile($0) }) != [])
     }
 
-    /// No step of a directory follows then, so nothing else syncs the new name.
+    /// All steps of directories are over then, so only the step of the file syncs its new name.
     @Test("Store-27: a file that an earlier run has left is durable under its new key before the old key goes")
     func rekeyingTheRest() throws {
         let vault = try RekeyVault()

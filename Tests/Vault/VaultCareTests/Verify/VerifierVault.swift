@@ -9,6 +9,7 @@ import VaultFormat
 
 @testable import VaultCare
 @testable import VaultStore
+@testable import VaultStoreTests
 
 /// A separate vault to damage on disk, removed with the object: a copy of a vault of test vectors, or a new one.
 final class VerifierVault {

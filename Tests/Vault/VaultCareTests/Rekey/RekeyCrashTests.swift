@@ -8,6 +8,7 @@ import Testing
 
 @testable import VaultCare
 @testable import VaultStore
+@testable import VaultStoreTests
 
 /// Rekeys stopped at every step: the vault opens with the secret, its content is complete, and the next run finishes
 /// the rekey (FileFormat: Store-26, Store-27, Store-28).

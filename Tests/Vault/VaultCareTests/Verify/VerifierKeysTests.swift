@@ -4,6 +4,7 @@ import Testing
 
 @testable import VaultCare
 @testable import VaultStore
+@testable import VaultStoreTests
 
 /// Keys of another vault, under which everything looks damaged. A repair must not use them.
 @Suite struct VerifierKeysTests {

@@ -7,6 +7,7 @@ import Testing
 
 @testable import VaultCare
 @testable import VaultStore
+@testable import VaultStoreTests
 
 /// An ordinary user's vault with directories and files that deny this user access, for rekey tests. root inspects it
 /// without changing a mode.

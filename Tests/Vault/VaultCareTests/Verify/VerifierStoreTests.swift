@@ -5,6 +5,8 @@ import VaultCare
 import VaultFormat
 import VaultStore
 
+@testable import VaultStoreTests
+
 /// Vaults made by the store: all its objects verify, and damage to them is found.
 struct VerifierStoreTests {
     @Test("everything that the store writes verifies", arguments: [4096, 65536])

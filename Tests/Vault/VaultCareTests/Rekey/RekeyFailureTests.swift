@@ -9,6 +9,7 @@ import VaultFormat
 
 @testable import VaultCare
 @testable import VaultStore
+@testable import VaultStoreTests
 
 /// A failed step of a rekey: it is undone, and the vault can be read and written as before (FileFormat: Store-27).
 @Suite(.timeLimit(.minutes(60))) struct RekeyFailureTests {

@@ -8,6 +8,7 @@ import VaultFormat
 
 @testable import VaultCare
 @testable import VaultStore
+@testable import VaultStoreTests
 
 /// A rekey by an ordinary user, of objects with modes that deny this user access.
 @Suite(.timeLimit(.minutes(60))) struct RekeyClosedTests {

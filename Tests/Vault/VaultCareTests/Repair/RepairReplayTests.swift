@@ -4,6 +4,7 @@ import TestSupport
 import Testing
 
 @testable import VaultStore
+@testable import VaultStoreTests
 
 /// Repairs stopped before each of their changing calls: the next repair completes them, and all data is kept.
 @Suite(.timeLimit(.minutes(60))) struct RepairReplayTests {

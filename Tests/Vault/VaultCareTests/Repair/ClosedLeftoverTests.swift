@@ -7,6 +7,7 @@ import Testing
 
 @testable import VaultCare
 @testable import VaultStore
+@testable import VaultStoreTests
 
 /// Directories left by a kill under a temporary name, with modes that deny access to their owner, who is not root.
 @Suite(.timeLimit(.minutes(60)), .enabled(if: geteuid() == 0)) struct ClosedLeftoverTests {

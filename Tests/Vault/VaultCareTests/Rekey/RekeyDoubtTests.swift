@@ -9,6 +9,7 @@ import VaultFormat
 
 @testable import VaultCare
 @testable import VaultStore
+@testable import VaultStoreTests
 
 /// Unreadable objects, which a rekey must not treat as removed, foreign, or done (FileFormat: Store-28).
 @Suite(.timeLimit(.minutes(60))) struct RekeyDoubtTests {

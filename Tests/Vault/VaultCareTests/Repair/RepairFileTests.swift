@@ -4,6 +4,7 @@ import TestSupport
 import Testing
 
 @testable import VaultStore
+@testable import VaultStoreTests
 
 /// Files damaged on disk and repaired in place (FileFormat, Store-23). Afterwards a verifier finds only unrepairable
 /// damage.

@@ -13,114 +13,17 @@ import VaultStore
 @testable import FileSystem
 @testable import Locking
 @testable import VaultFileSystem
+@testable import VaultFileSystemTests
 
 /// Triggers of locks and unlocks (Manual/Locking.md, "What unlocks"), with caches without a kernel.
 @Suite(.timeLimit(.minutes(60))) struct LockControllerTests {
-    /// Records each request, and the state at that time.
-    final class Caches: KernelCaches {
-        let calls = Monitor<[String]>([])
-        let gate = Mutex<LockGate?>(nil)
-        /// While set, `dropInodes` does not return.
-        let isHeld = Monitor(false)
-        /// Called by `dropUnwritten`.
-        let whenDropping = Monitor<@Sendable () -> Void>({})
-
-        private func note(_ call: String) {
-            let state = gate.withLock { $0?.state }
-            calls.update { $0.append("\(call) \(state.map { "\($0)" } ?? "")") }
-        }
-
-        func freeInodes(_ inodes: [UInt64]) -> [String] { [] }
-        func dropUnwritten() -> [String] {
-            whenDropping.access { $0 }()
-            return []
-        }
-        func awaitWipedWorkers(until deadline: ContinuousClock.Instant) -> Int { 0 }
-        func dropInodes(_ inodes: [UInt64]) -> [String] {
-            note("inodes")
-            isHeld.wait { $0 ? nil : () }
-            return []
-        }
-        func dropNames(_ names: () -> [KnownName]) -> (method: String, failures: [String]) {
-            note("names")
-            return ("epoch", [])
-        }
-        func lookUp(_ paths: [[UInt8]], while goesOn: @escaping @Sendable () -> Bool) -> Bool { true }
-        func wipeWorkers(waitingForAll: Bool) -> [String] {
-            note("workers")
-            return []
-        }
-    }
-
-    /// One vault with a lock controller.
-    final class Setup {
-        let vault: MountedVault
-        let place: LockPlace
-        let controller: LockController
-        let caches = Caches()
-        private let events: Monitor<[String]>
-        /// Called at each event.
-        let whenTold = Monitor<@Sendable (LockEvent) -> Void>({ _ in })
-        /// The requests for a secret, in order.
-        let wanted = Monitor<[@Sendable (@escaping LockController.SecretSource) -> Void]>([])
-
-        init(
-            _ policy: LockPolicy = .refuse, idleMilliseconds: Int? = nil, isLocked: Bool = false
-        ) throws {
-            place = try LockPlace()
-            if isLocked { try place.create() }
-            let options = LockOptions(
-                lockFiles: [try LockFile(path: place.file)], policy: policy, idleMilliseconds: idleMilliseconds)
-            vault = try MountedVault(lock: options)
-            let gate = vault.system.gate
-            caches.gate.withLock { $0 = gate }
-            let events = Monitor<[String]>([])
-            self.events = events
-            controller = LockController(
-                fileSystem: vault.system, options: options, caches: caches, logger: Logger(label: "test"),
-                secretWanted: { [wanted] give in wanted.update { $0.append(give) } },
-                announce: { [whenTold] event in
-                    whenTold.access { $0 }(event)
-                    switch event {
-                    case .didLock: events.update { $0.append("did-lock") }
-                    case .didUnlock: events.update { $0.append("did-unlock") }
-                    default: break
-                    }
-                })
-            try controller.start()
-        }
-
-        deinit { controller.stop() }
-
-        /// Returns the next lock or unlock not awaited yet.
-        func next() -> String? {
-            events.wait(until: .now + .seconds(20)) { $0.isEmpty ? nil : $0.removeFirst() }
-        }
-
-        func lock(_ reason: LockReason = .command) throws -> Bool {
-            let answer = Monitor<Bool?>(nil)
-            controller.lock(reason) { _, already in answer.update { $0 = already } }
-            let given = answer.wait(until: .now + .seconds(20)) { $0 }
-            return try #require(given as Bool?)
-        }
-
-        func unlock(_ key: LockController.SecretSource? = nil) throws -> Result<Bool, UnlockRefusal> {
-            let answer = Monitor<Result<Bool, UnlockRefusal>?>(nil)
-            controller.unlock(secret: key) { outcome in answer.update { $0 = outcome } }
-            let given = answer.wait(until: .now + .seconds(20)) { $0 }
-            return try #require(given)
-        }
-
-        var state: LockGate.State { vault.system.gate.state }
-    }
-
     private func isLockFileRefusal(_ outcome: Result<Bool, UnlockRefusal>) -> Bool {
         if case .failure(.lockFile) = outcome { true } else { false }
     }
 
     @Test("Lock file, refuse: its creation locks, its removal unlocks, an unlock is refused while it exists")
     func lockFile() throws {
-        let setup = try Setup()
+        let setup = try LockSetup()
         try setup.place.create()
         setup.controller.poke()
         #expect(setup.next() == "did-lock")
@@ -134,7 +37,7 @@ import VaultStore
 
     @Test("A lock file that is gone before it was looked at: the status says locked only after a lock")
     func sightedForNothing() throws {
-        let setup = try Setup()
+        let setup = try LockSetup()
         let (place, gate) = (setup.place, setup.vault.system.gate)
         let shown = Monitor<[String]>([])
         // Keeps the lock thread busy while the lock file appears, is found by a request, and vanishes.
@@ -164,7 +67,7 @@ import VaultStore
     @Test("The order: names, inodes, workers while locking; with forget the workers again after the keys are wiped")
     func order() throws {
         for policy in [LockPolicy.refuse, .forget] {
-            let setup = try Setup(policy)
+            let setup = try LockSetup(policy)
             #expect(try setup.lock() == false)
             let calls = setup.caches.calls.update { $0 }
             let expected = ["names locking", "inodes locking", "workers locking"]
@@ -175,7 +78,7 @@ import VaultStore
 
     @Test("At the notification of a lock or an unlock, the status shows it")
     func status() throws {
-        let setup = try Setup(.forget)
+        let setup = try LockSetup(.forget)
         let statuses = Monitor<[String]>([])
         setup.whenTold.update { whenTold in
             whenTold = { [weak controller = setup.controller] event in
@@ -213,7 +116,7 @@ import VaultStore
 
     @Test("Lock file, forget: stays locked after its removal, unlocks with the secret; open handles work again")
     func forget() throws {
-        let setup = try Setup(.forget)
+        let setup = try LockSetup(.forget)
         let file = try setup.vault.file("f", pattern(5000)).id
         let system = setup.vault.system
         let handle = try system.open(file, flags: O_RDONLY, for: setup.vault.caller, workspace: setup.vault.workspace)
@@ -236,7 +139,7 @@ import VaultStore
 
     @Test("A secret is requested once, when nothing else is missing; it does not override a reason to lock")
     func secretWanted() throws {
-        let setup = try Setup(.forget)
+        let setup = try LockSetup(.forget)
         let key: LockController.SecretSource = { [masterKey = setup.vault.masterKey] () throws(UnlockRefusal) in
             UnlockSecret(masterKey.subrange(0..<masterKey.count))
         }
@@ -286,7 +189,7 @@ import VaultStore
 
     @Test("Damage made while the keys were forgotten is EIO after the unlock, and works once it is repaired")
     func damagedWhileForgotten() throws {
-        let setup = try Setup(.forget)
+        let setup = try LockSetup(.forget)
         let (system, vault) = (setup.vault.system, setup.vault)
         let file = try vault.file("f", pattern(5000)).id
         let handle = try system.open(file, flags: O_RDONLY, for: vault.caller, workspace: vault.workspace)
@@ -330,7 +233,7 @@ import VaultStore
         "A command, idleness or a signal keeps a vault locked after a lock file was removed",
         arguments: [LockReason.command, .idle, .signal])
     func severalReasons(_ reason: LockReason) throws {
-        let setup = try Setup()
+        let setup = try LockSetup()
         try setup.place.create()
         setup.controller.poke()
         #expect(setup.next() == "did-lock")
@@ -346,7 +249,7 @@ import VaultStore
 
     @Test("A directory that was removed and made again keeps the vault locked until an unlock accepts it")
     func directory() throws {
-        let setup = try Setup()
+        let setup = try LockSetup()
         try setup.place.removeDirectory()
         setup.controller.poke()
         #expect(setup.next() == "did-lock")
@@ -360,7 +263,7 @@ import VaultStore
 
     @Test("A watch that fails locks; an unlock accepts the current state")
     func watchFailure() throws {
-        let setup = try Setup()
+        let setup = try LockSetup()
         setup.controller.watchFailed("no reason")
         #expect(setup.next() == "did-lock")
         #expect(try setup.unlock() == .success(false))
@@ -368,14 +271,14 @@ import VaultStore
 
     @Test("Idle for the configured time, with a file open: locks")
     func idle() throws {
-        let setup = try Setup(idleMilliseconds: 50)
+        let setup = try LockSetup(idleMilliseconds: 50)
         #expect(setup.next() == "did-lock")
         #expect(setup.controller.status().lastReceipt?.reasons == [LockReason.idle.rawValue])
     }
 
     @Test("Wrong secrets are rate-limited; a key of another vault does not unlock")
     func secrets() throws {
-        let setup = try Setup(.forget)
+        let setup = try LockSetup(.forget)
         _ = try setup.lock()
         let other = try SecretBytes.random(count: 32)
         guard case .failure(.failed) = try setup.unlock({ () throws(UnlockRefusal) in UnlockSecret(other) }) else {
@@ -403,7 +306,7 @@ import VaultStore
 
     @Test("Locked from the start: objects that wait for the first unlock wait, then work through later locks")
     func untilFirstUnlock() throws {
-        let setup = try Setup(isLocked: true)
+        let setup = try LockSetup(isLocked: true)
         #expect(setup.state == .locked)
         #expect(!setup.vault.system.gate.hasBeenUnlocked)
         try setup.place.remove()
@@ -416,7 +319,7 @@ import VaultStore
 
     @Test("stop returns only after the thread has ended")
     func stop() throws {
-        let setup = try Setup()
+        let setup = try LockSetup()
         setup.caches.isHeld.update { $0 = true }
         setup.controller.lock(.command)
         setup.caches.calls.wait { $0.contains("inodes locking") ? () : nil }

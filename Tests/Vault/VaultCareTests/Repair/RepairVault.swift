@@ -7,6 +7,7 @@ import VaultFormat
 
 @testable import VaultCare
 @testable import VaultStore
+@testable import VaultStoreTests
 
 /// A vault's content as a mount would show it, and repairs of it.
 extension VerifierVault {

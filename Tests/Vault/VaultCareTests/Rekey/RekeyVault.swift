@@ -10,6 +10,7 @@ import VaultFormat
 
 @testable import VaultCare
 @testable import VaultStore
+@testable import VaultStoreTests
 
 /// A vault with an object of every kind, for rekey tests. A copy of it has the state of a kill.
 final class RekeyVault {

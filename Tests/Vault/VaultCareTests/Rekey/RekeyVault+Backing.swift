@@ -5,6 +5,7 @@ import Testing
 import VaultFormat
 
 @testable import VaultStore
+@testable import VaultStoreTests
 
 extension RekeyVault {
     /// Returns the backing path of an object by its plaintext path, in any epoch.
