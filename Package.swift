@@ -8,8 +8,8 @@ let settings: [SwiftSetting] = [
     .enableUpcomingFeature("MemberImportVisibility"),
 ]
 
-// Tests run optimized sources, since most of their time is the sources'. Their own code is quicker compiled than run. Nothing
-// imports them, so no job of its own makes their module first: it took a third of their compilation.
+// Tests run optimized sources, since most of their time is the sources'. Their own code is quicker compiled than run. Only
+// tests import them, for fixtures, so no job of its own makes their module first: it took a third of their compilation.
 let testSettings =
     settings + [.unsafeFlags(["-Onone", "-no-emit-module-separately-wmo"], .when(configuration: .release))]
 
