@@ -47,6 +47,7 @@ package final class HeaderSealer: Sendable {
     /// Releases a file whose last name was removed, to free its space.
     package func forget(_ file: EncryptedFile) {
         file.store.faults.clear(.syncing(file.token))
+        file.store.faults.clear(.length(file.fileID))
         schedule.forgetGrown(file)
         waiting.withLock { $0.removeValue(forKey: file.token) }?.onRelease()
     }

@@ -160,7 +160,7 @@ package final class EncryptedFile: Sendable {
     /// - Throws: `.system` with errno. All handles of the file then report it.
     package func synchronize(dataOnly: Bool) throws(StoreError) {
         let descriptor = writing.withLock { writer in
-            writer.beginSync()
+            writer.growth.beginSync(writer.partialChunk)
             return writer.descriptor
         }
         do throws(StoreError) {

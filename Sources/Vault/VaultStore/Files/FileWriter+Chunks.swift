@@ -46,6 +46,8 @@ extension FileWriter {
         _ data: UnsafeRawBufferPointer, at plaintextOffset: UInt64, _ workspace: Workspace
     ) throws(StoreError) -> Int {
         let end = plaintextOffset + UInt64(data.count)
+        // The log's length cuts the file off itself, once it is durable.
+        if end > length, space.hasRest, !parts.log.hasLength { try cutFragment() }
         if end > length { try unseal() }
         var done = 0
         while done < data.count {
@@ -261,7 +263,7 @@ extension FileWriter {
             try descriptor.write(encrypted, at: start)
         } catch {
             // Only bytes past the old end were written. Remove them again.
-            _ = try? descriptor.truncate(to: start)
+            space.hasRest = (try? descriptor.truncate(to: start)) == nil
             // The cut also frees space allocated for more.
             space.end = 0
             throw error

@@ -25,6 +25,7 @@ extension FileWriter {
         } else {
             try descriptor.truncate(to: layout.backingSize(ofPlaintextLength: length))
         }
+        store.faults.clear(.length(parts.fileID))
     }
 
     // MARK: Longer
@@ -35,16 +36,18 @@ extension FileWriter {
     ) throws(StoreError) -> Result {
         let oldLength = length
         return try store.log.keepingUndoSpace(of: parts.fileID) { () throws(StoreError) in
-            do throws(StoreError) { return try body(&self) } catch {
-                if length > oldLength { undoGrowth(to: oldLength, workspace) }
+            do throws(StoreError) {
+                let result = try body(&self)
+                store.faults.clear(.length(parts.fileID))
+                return result
+            } catch {
+                guard length > oldLength else { throw error }
+                do throws(StoreError) { try shrink(to: oldLength, undoes: true, workspace) } catch let lasting {
+                    store.faults.add(
+                        .length(parts.fileID), "a file keeps zeros of a failed extension (\(lasting.reason))")
+                }
                 throw error
             }
-        }
-    }
-
-    private mutating func undoGrowth(to oldLength: UInt64, _ workspace: Workspace) {
-        do throws(StoreError) { try shrink(to: oldLength, undoes: true, workspace) } catch {
-            store.faults.add(.length(parts.fileID), "a file keeps zeros of a failed extension (\(error.reason))")
         }
     }
 
@@ -81,10 +84,11 @@ extension FileWriter {
         try writeZeros(holeEnd..<newLength, workspace)
     }
 
-    /// Cuts off a fragment after the last record, too short for another.
-    func cutFragment() throws(StoreError) {
+    /// Cuts off what follows the last record: a fragment too short for another, or the rest of a failed write.
+    mutating func cutFragment() throws(StoreError) {
         let end = layout.backingSize(ofPlaintextLength: length)
         if UInt64(clamping: try descriptor.status().st_size) > end { try descriptor.truncate(to: end) }
+        space.hasRest = false
     }
 
     /// Extends a file that ends with a whole chunk by a hole up to `newLength`.
@@ -132,7 +136,6 @@ extension FileWriter {
                 applyCut(to: newLength, last)
             }
         }
-        store.faults.clear(.length(parts.fileID))
     }
 
     /// Reads what a cut to `newLength` leaves of the last chunk. Nil if it leaves nothing.

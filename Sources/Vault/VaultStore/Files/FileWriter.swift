@@ -60,7 +60,7 @@ struct FileWriter: ~Copyable {
     var store: Store { parts.store }
     var layout: ChunkLayout { parts.layout }
     var length: UInt64 { parts.length }
-    private var partialChunk: UInt64? { layout.partialChunk(of: length) }
+    var partialChunk: UInt64? { layout.partialChunk(of: length) }
 
     // MARK: Phases
 
@@ -193,9 +193,9 @@ struct FileWriter: ~Copyable {
         try parts.keepingAttributes(writer) { (before) throws(StoreError) in
             // A file without a name counts as sealed, because it ceases to exist when it is closed.
             if before.st_nlink == 0 { return }
-            // Free the space allocated for more.
-            let size = UInt64(clamping: before.st_size)
-            if space.end > size && !space.isAhead { try writer.truncate(to: size) }
+            // Free the space allocated for more, and cut off the rest of a failed write.
+            let size = min(UInt64(clamping: before.st_size), layout.backingSize(ofPlaintextLength: length))
+            if space.hasRest || space.end > size && !space.isAhead { try writer.truncate(to: size) }
             space.end = 0
             try seal()
             store.counters.filesSealed.count()
@@ -296,9 +296,6 @@ struct FileWriter: ~Copyable {
     /// Bytes past the durable length at which a new one is written. An open after an unclean end may have to verify
     /// them.
     private static let mostUnproven = 256 << 20
-
-    /// Prepares `growth` for a sync of the file.
-    mutating func beginSync() { growth.beginSync(partialChunk) }
 
     /// Puts everything in place, so that the backing file has the file's length again.
     mutating func putEverythingInPlace() throws(StoreError) {

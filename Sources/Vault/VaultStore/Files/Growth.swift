@@ -100,4 +100,6 @@ struct AllocatedSpace {
     var freed = 0
     /// True if a program has allocated space after the end, which stays.
     var isAhead = false
+    /// True if the bytes of a failed write may follow the last record.
+    var hasRest = false
 }

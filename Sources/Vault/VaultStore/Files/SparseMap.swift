@@ -91,10 +91,7 @@ struct SparseMap {
     func offset(_ from: UInt64, _ whence: Int32) throws(StoreError) -> UInt64? {
         do throws(StoreError) {
             return UInt64(try retrying { lseek(parts.reader.fd, off_t(from), whence) })
-        } catch {
-            if error == .system(.noSuchAddressOrDevice) { return nil }
-            throw error
-        }
+        } catch .system(.noSuchAddressOrDevice) { return nil }
     }
 }
 

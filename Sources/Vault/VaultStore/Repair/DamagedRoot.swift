@@ -52,9 +52,8 @@ package enum DamagedRoot {
         let kept = ((try? root.allEntries()) ?? []).filter { $0.starts(with: logPrefix) }
         return kept.contains { entry in
             guard let other = openFile(entry, in: root), (try? other.status().st_size) == size else { return false }
-            return
-                (try? file.hasSameBytes { (offset) throws(StoreError) in try other.read(at: offset, count: 1 << 16) })
-                ?? false
+            return (try? file.hasSameBytes { (at) throws(StoreError) in try other.read(at: at, count: 1 << 16) })
+                == true
         }
     }
 

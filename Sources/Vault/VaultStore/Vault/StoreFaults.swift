@@ -15,7 +15,7 @@ package final class StoreFaults: Sendable {
         case checkpoint
         /// Putting the changes of the file with this id in place.
         case placing(UInt64)
-        /// The length of the file with this id, until the file is cut.
+        /// The length of the file with this id, until another change of its length succeeds.
         case length(UInt64)
         /// Syncing the file with this token.
         case syncing(UInt64)

@@ -6,7 +6,6 @@ package import VaultFormat
 
 /// The creation of a vault: a directory with a log if its size is given, `vaultfs.dir`, and at last `vaultfs.json`.
 package enum VaultCreation {
-
     /// Checks early, before the user types a passphrase, if `create` would be refused at `path`.
     /// - Throws: as `create`.
     package static func check(at path: FilePath) throws(VaultError) {
