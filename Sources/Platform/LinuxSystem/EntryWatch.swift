@@ -1,5 +1,4 @@
 package import Glibc
-internal import SystemPackage
 
 /// The events in bytes read from an inotify(7) descriptor, each with its name without the padding.
 package struct InotifyEvents: Sequence, IteratorProtocol {

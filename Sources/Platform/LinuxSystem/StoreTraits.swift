@@ -1,6 +1,5 @@
 internal import CLinux
 package import Glibc
-internal import SystemPackage
 
 /// The abilities of a vault's file system, found by trying them (`init(probing:entry:)`). They are never written into
 /// the vault, which may move. Nil means unknown: a full store, or one that is only read, is not tried.

@@ -3,7 +3,6 @@ package import FileSystem
 package import Glibc
 package import LinuxSystem
 internal import SystemPackage
-internal import VaultStore
 
 /// Real files. An item is an O_PATH descriptor, which gives the attributes even of a file closed to its owner.
 package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {

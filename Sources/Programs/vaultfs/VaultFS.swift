@@ -4,7 +4,6 @@ internal import Daemon
 internal import FuseSession
 internal import Glibc
 internal import LinuxSystem
-internal import SystemPackage
 internal import VaultCrypto
 
 /// The program. Runs one command, and turns every failure into a message and an exit code.

@@ -1,7 +1,5 @@
 internal import Control
 internal import FileSystem
-internal import Glibc
-internal import LinuxSystem
 internal import Locking
 internal import Logging
 internal import Synchronization

@@ -1,6 +1,5 @@
 internal import CLinux
 internal import FileSystem
-internal import Glibc
 internal import Logging
 
 /// The steps of a lock, in order. Each closes a race left open by the one before. Runs on the lock thread.

@@ -1,5 +1,4 @@
 internal import FileSystem
-internal import Glibc
 internal import LinuxSystem
 internal import Logging
 internal import Synchronization

@@ -1,7 +1,6 @@
 internal import ArgumentParser
 internal import Daemon
 internal import LinuxSystem
-internal import SystemPackage
 internal import Transfer
 internal import VaultFileSystem
 internal import VaultStore

@@ -2,7 +2,6 @@ internal import Daemon
 internal import LinuxSystem
 internal import Locking
 internal import Logging
-internal import SystemPackage
 internal import VaultCrypto
 
 /// The vault or view served by a daemon.

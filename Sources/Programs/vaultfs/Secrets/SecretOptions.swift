@@ -1,5 +1,4 @@
 internal import ArgumentParser
-internal import LinuxSystem
 internal import SystemPackage
 internal import VaultFormat
 

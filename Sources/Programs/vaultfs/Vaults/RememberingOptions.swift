@@ -2,7 +2,6 @@ internal import ArgumentParser
 internal import FoundationEssentials
 internal import LinuxSystem
 internal import SystemPackage
-internal import VaultFormat
 internal import VaultStore
 
 /// The options of commands that add a vault to the list of this user's vaults.

@@ -3,9 +3,7 @@ internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import Locking
-internal import SystemPackage
 internal import Transfer
-internal import VaultCrypto
 internal import VaultFileSystem
 internal import VaultFormat
 internal import VaultStore

@@ -1,6 +1,5 @@
 internal import ArgumentParser
 internal import Daemon
-internal import Glibc
 internal import LinuxSystem
 internal import Locking
 internal import SystemPackage

@@ -1,5 +1,3 @@
-internal import CLinux
-internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 internal import ViewFormats

@@ -1,5 +1,4 @@
 internal import LinuxSystem
-internal import SystemPackage
 internal import VaultCrypto
 
 /// A playlist just read, from which the mount's text is made. Equal only to itself.

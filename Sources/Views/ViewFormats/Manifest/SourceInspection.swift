@@ -1,5 +1,4 @@
 internal import Glibc
-internal import LinuxSystem
 
 /// The kind of a file, as far as it can be seen without a key.
 package struct SourceInspection: Sendable {
