@@ -119,7 +119,7 @@ let package = Package(
         tests(.platform, "VaultCryptoTests", "VaultCrypto", "CLinux", "TestSupport"),
         tests(.vault, "VaultFormatTests", "VaultFormat", "LinuxSystem", "VaultCrypto", "TestSupport"),
         tests(.platform, "StrictJSONTests", "StrictJSON"),
-        tests(.serving, "FileSystemTests", "FileSystem", "LinuxSystem", "TestSupport"),
+        tests(.serving, "FileSystemTests", "FileSystem", "LinuxSystem", "CLinux", "TestSupport"),
         tests(
             .serving, "LockingTests", "Locking", "VaultFileSystemTests", "VaultFileSystem", "FileSystem", "VaultStore",
             "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport", system, logging),

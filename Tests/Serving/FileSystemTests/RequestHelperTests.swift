@@ -1,3 +1,5 @@
+import CLinux
+import Foundation
 import Glibc
 import LinuxSystem
 import Testing
@@ -79,5 +81,51 @@ import Testing
                 #expect((helper.helped.total > 0) == isIdle)
             }
         }
+    }
+
+    @Test("a worker sleeps while the helper's last piece takes longer than some looks for its end")
+    func longPiece() throws {
+        try withRequestHelper(cores: IdleCores(of: .max)) {
+            Buffers()
+        } _: { helper in
+            let helper = try #require(helper)
+            let worker = linux_thread()
+            let (isTaken, mayEnd) = (Monitor(false), Monitor(false))
+            let seen = Monitor<Bool?>(nil)
+            let watch = try BackgroundThread {
+                isTaken.wait(until: .now + .seconds(20)) { $0 ? () : nil }
+                let isAsleep = Self.sleeps(worker)
+                seen.update { $0 = isAsleep }
+                mayEnd.update { $0 = true }
+            }
+            defer { watch.join() }
+            let buffers = Buffers()
+            let (done, error) = helper.shareInOrder(2, in: buffers.reply, buffers) { (_, _, _) throws(StoreError) in
+                if linux_thread() == worker {
+                    // The helper begins with the other piece.
+                    isTaken.wait(until: .now + .seconds(20)) { $0 ? () : nil }
+                } else {
+                    isTaken.update { $0 = true }
+                    mayEnd.wait(until: .now + .seconds(20)) { $0 ? () : nil }
+                }
+            } finish: { (_, _) throws(StoreError) in
+            }
+            #expect(done == 2 && error == nil)
+            #expect(seen.wait(until: .now + .seconds(20)) { $0 } == true)
+        }
+    }
+
+    /// Waits until a thread of this process sleeps for several looks. Returns false if it keeps running.
+    private static func sleeps(_ thread: Int32) -> Bool {
+        let deadline = ContinuousClock.now + .seconds(10)
+        var looks = 0
+        while looks < 10 {
+            if ContinuousClock.now > deadline { return false }
+            usleep(1000)
+            let status = (try? String(contentsOfFile: "/proc/self/task/\(thread)/stat", encoding: .utf8)) ?? ""
+            // The state follows the name, which is in parentheses (proc(5)).
+            looks = status.contains(") S ") ? looks + 1 : 0
+        }
+        return true
     }
 }
