@@ -194,7 +194,8 @@ struct FileWriter: ~Copyable {
             // A file without a name counts as sealed, because it ceases to exist when it is closed.
             if before.st_nlink == 0 { return }
             // Free the space allocated for more, and cut off the rest of a failed write.
-            let size = min(UInt64(clamping: before.st_size), layout.backingSize(ofPlaintextLength: length))
+            var size = UInt64(clamping: before.st_size)
+            if space.hasRest { size = min(size, layout.backingSize(ofPlaintextLength: length)) }
             if space.hasRest || space.end > size && !space.isAhead { try writer.truncate(to: size) }
             space.end = 0
             try seal()
