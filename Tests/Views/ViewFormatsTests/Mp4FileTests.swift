@@ -21,8 +21,10 @@ private final class Film {
     init(_ kind: String, isSparse: Bool = false) throws {
         place = try ViewPlace(cacheSize: 1 << 16)
         let directory = place.directory.path
-        try Command([Products.python, Products.program("mp4_files.py"), kind, directory] + (isSparse ? [] : ["small"]))
-            .run().succeeded()
+        try Command(
+            [Products.python, Products.program("views/mp4_files.py"), kind, directory] + (isSparse ? [] : ["small"])
+        )
+        .run().succeeded()
         func read(_ tree: String) throws -> [UInt8] {
             isSparse ? [] : Array(try Data(contentsOf: URL(filePath: "\(directory)/\(tree)/film.mp4")))
         }
