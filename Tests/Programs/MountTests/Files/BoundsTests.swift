@@ -65,7 +65,7 @@ extension PlainMountTests {
             // The link leads to a copy of the directory. Its files decrypt, so the test would notice if the link were
             // followed.
             let find =
-                "import sys; sys.path[:0] = ['\(Products.support)/Programs']; import tamper; "
+                "import sys; sys.path[:0] = ['\(Products.support)/Programs/store']; import tamper; "
                 + "print(tamper.Vault('\(vault.vault)', '\(vault.passfile)').backing('d').decode())"
             let backing = try Command([Products.python, "-c", find]).run().succeeded().output
                 .trimmingCharacters(in: .newlines)

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 
-from mounting import HERE, Mount
+from mounting import Mount
 
 parser = argparse.ArgumentParser()
 for name in ("binary", "directory", "mode"):
@@ -19,7 +19,7 @@ parser.add_argument("--chunk-size", default="4K")
 options = parser.parse_args()
 
 program = os.path.join(options.directory, "read_states")
-subprocess.run(["gcc", "-O2", "-Wall", "-pthread", "-o", program, os.path.join(HERE, "read_states.c")], check=True)
+subprocess.run(["gcc", "-O2", "-Wall", "-pthread", "-o", program, __file__.replace(".py", ".c")], check=True)
 mount = Mount(options.binary, options.directory)
 mount.initialise("--chunk-size", options.chunk_size)
 mount.mount("--lock-file", os.path.join(options.directory, "run", "lock"))

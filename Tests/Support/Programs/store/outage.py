@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 from locking import until
-from mounting import HERE, Mount
+from mounting import Mount
 
 CHUNK = 4096
 NOT_DURABLE = 15
@@ -74,7 +74,7 @@ class File:
 class Outage:
     def __init__(self, directory):
         self.control, self.library = os.path.join(directory, "outage"), os.path.join(directory, "outage.so")
-        subprocess.run(["gcc", "-shared", "-fPIC", "-Wall", "-Werror", "-o", self.library, os.path.join(HERE, "outage.c"), "-ldl"], check=True)
+        subprocess.run(["gcc", "-shared", "-fPIC", "-Wall", "-Werror", "-o", self.library, __file__.replace(".py", ".c"), "-ldl"], check=True)
 
     def mount(self, mount):
         os.environ.update(LD_PRELOAD=self.library, VAULTFS_OUTAGE=self.control, VAULTFS_OUTAGE_STORE=os.path.realpath(mount.vault))
