@@ -81,7 +81,12 @@ final class LockSetup {
         try controller.start()
     }
 
-    deinit { controller.stop() }
+    deinit {
+        controller.stop()
+        // A closure of a test may have the place, whose directory goes with it.
+        whenTold.update { $0 = { _ in } }
+        caches.whenDropping.update { $0 = {} }
+    }
 
     /// Returns the next lock or unlock not awaited yet.
     func next() -> String? {
