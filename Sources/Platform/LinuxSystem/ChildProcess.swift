@@ -24,7 +24,7 @@ package enum ChildProcess {
     /// - Parameters:
     ///   - arguments: all of them, the name first. Bytes without NUL.
     ///   - environment: `NAME=value`, bytes without NUL. Nil for this process's.
-    /// - descriptors: pairs of our descriptor and its number in the child, which otherwise gets only stdio.
+    ///   - descriptors: pairs of our descriptor and its number in the child, which otherwise gets only stdio.
     /// - Throws: the error of fcntl(2) or posix_spawn(3).
     package static func spawn(
         path: String, arguments: [[UInt8]], environment: [[UInt8]]? = nil,

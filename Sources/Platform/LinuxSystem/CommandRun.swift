@@ -35,8 +35,8 @@ package struct CommandRun {
 
     /// Starts `/bin/sh -c command`, which gets only stdio as descriptors.
     /// - Parameters:
-    /// - environment: nil for that of this process.
-    /// - input: the command's stdin.
+    ///   - environment: nil for that of this process.
+    ///   - input: the command's stdin.
     /// - Throws: the error of pipe2(2), posix_spawn(3) or pidfd_open(2).
     package init(
         _ command: [UInt8], _ mode: Mode, environment: [[UInt8]]? = nil, input: Descriptor? = nil
@@ -78,8 +78,8 @@ package struct CommandRun {
     /// Reads the output until the command ends, or kills it, also after too much output. On return the child is reaped,
     /// or will be when the kernel releases it.
     /// - Parameters:
-    /// - output: receives stdout. The run ends as `tooMuch` when it is full.
-    /// - errors: receives the stderr of a command in the background, of `errorSize` bytes.
+    ///   - output: receives stdout. The run ends as `tooMuch` when it is full.
+    ///   - errors: receives the stderr of a command in the background, of `errorSize` bytes.
     /// - Throws: `.system` with errno, after the command was killed.
     package func finish(output: WipedBytes, errors: WipedBytes) throws(StoreError) -> End {
         do throws(StoreError) {

@@ -27,7 +27,7 @@ package struct Component: Hashable, Sendable {
     /// Makes the 16 hexadecimal digits of a number.
     package init(hexadecimal number: UInt64) { self.init(joining: Array(Hexadecimal.encode(number).utf8)) }
 
-    /// Returns a component with the bytes of both, this one's first.
+    /// Returns a component with the bytes of `first`, then those of `second`.
     package static func + (first: Component, second: Component) -> Component {
         Component(joining: first.bytes + second.bytes)
     }

@@ -33,8 +33,8 @@ package final class WorkPool<Work: Sendable>: Sendable {
 
     /// Runs `first` and all work offered meanwhile. Returns when all is done.
     /// - Parameters:
-    /// - bodies: each one runs on a thread of its own.
-    /// - whileWaiting: called on this thread, several times a second.
+    ///   - bodies: each one runs on a thread of its own.
+    ///   - whileWaiting: called on this thread, several times a second.
     /// - Throws: pthread_create(3)'s error if no thread can be started.
     package func run(_ first: Work, _ bodies: [@Sendable (Work) -> Void], whileWaiting: () -> Void) throws(StoreError) {
         state.update { state in

@@ -12,7 +12,7 @@ package struct JSONMembers<Failure: JSONFailure> {
     /// integer, a byte order mark. A MAC does not protect bytes if two readers understand them differently.
     /// - Parameters:
     ///   - context: the start of error messages, such as "vaultfs.json".
-    /// - maximumSize: the size limit in bytes.
+    ///   - maximumSize: the size limit in bytes.
     /// - Throws: `Failure(malformed:)`, which names the context and the position.
     package init(parsing bytes: [UInt8], context: String, maximumSize: Int) throws(Failure) {
         let value = try JSONParser<Failure>.parse(bytes, context: context, maximumSize: maximumSize)

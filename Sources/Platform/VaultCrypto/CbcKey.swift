@@ -78,8 +78,8 @@ package final class CbcDecryptor {
     ///
     /// - Parameters:
     ///   - ciphertext: whole blocks.
-    /// - vector: 16 bytes: the preceding ciphertext block, or the chain's own initial vector.
-    /// - plaintext: exactly as large. It may be `ciphertext`, but must not overlap it otherwise.
+    ///   - vector: 16 bytes: the preceding ciphertext block, or the chain's own initial vector.
+    ///   - plaintext: exactly as large. It may be `ciphertext`, but must not overlap it otherwise.
     /// - Throws: `.invalidInput` for other sizes, `.keyForgotten`, `.library`.
     package func decrypt(
         _ ciphertext: UnsafeRawBufferPointer, vector: UnsafeRawPointer, key: CbcKey,
@@ -98,7 +98,8 @@ package final class CbcDecryptor {
 
     /// Sets the key schedule, unless it is already that of `key`. Throws `.keyForgotten`.
     private func use(_ key: CbcKey) throws(CryptoError) {
-        // Read this before the key: if the key is forgotten and restored meanwhile, the next use sets it once more.
+        // Read the identity before the key's bytes. If the key is replaced in between, the identity is out of date, so
+        // the next use sets the key schedule again.
         let identity = key.identity
         guard identity != 0 else { throw .keyForgotten }
         guard identity != keyIdentity else { return }

@@ -118,7 +118,7 @@ extension ChunkCipher {
     ///
     /// - Parameters:
     ///   - plaintext: chunks of `chunkSize`, the last one possibly shorter.
-    /// - records: exactly 32 bytes a chunk larger than `plaintext`. Must not overlap it.
+    ///   - records: exactly 32 bytes a chunk larger than `plaintext`. Must not overlap it.
     /// - Throws: `.invalidInput` if the sizes do not match, `.keyForgotten`, `.library`. The records are useless then.
     package func encrypt(
         _ plaintext: UnsafeRawBufferPointer, firstChunkIndex: UInt64, chunkSize: Int, keys: ChunkKeys,

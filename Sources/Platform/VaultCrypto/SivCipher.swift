@@ -288,8 +288,8 @@ package final class SivCipher: @unchecked Sendable {
 }
 
 extension Block {
-    /// The product with x in GF(2^128), where the bytes are a polynomial from its highest coefficient on ("dbl", RFC
-    /// 5297 section 2.3). In constant time.
+    /// This block times the polynomial "x" in GF(2^128), not the property `x` ("dbl", RFC 5297 section 2.3). The first
+    /// bit is the highest coefficient. In constant time.
     fileprivate var doubled: Block {
         let (high, low) = (UInt64(bigEndian: x), UInt64(bigEndian: y))
         return Block((high << 1 | low >> 63).bigEndian, (low << 1 ^ (high >> 63) &* 0x87).bigEndian)

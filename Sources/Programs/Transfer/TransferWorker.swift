@@ -297,7 +297,7 @@ extension TransferWorker {
             if count == 0 { break }
             if options.isComparing { self.count { $0.bytes += UInt64(count) } }
             offset += UInt64(count)
-            // Skip a common hole, except for its last byte, because the ends must be compared.
+            // Skip a hole of both files, but read the source's last byte, to see if both end there.
             let data = try reading(try source.data(in: content, from: offset))
             let other = try? destination.data(in: copy, from: offset)
             let next = min(data?.lowerBound ?? .max, other?.lowerBound ?? .max)

@@ -42,9 +42,10 @@ package final class ControlServer: Sendable {
 
     /// Binds and listens. Clients wait for an answer until `start`.
     /// - Parameters:
-    /// - directory: opens the run-time directory, or makes it. Called again, on the server's thread, if it is removed.
+    ///   - directory: opens the run-time directory, or makes it. Called again, on the server's thread, if it is
+    ///     removed.
     ///   - mountpoint: an absolute path without links, as bytes.
-    /// - log: called on the server's thread when the socket was made again, or could not be.
+    ///   - log: called on the server's thread when the socket was made again, or could not be.
     /// - Throws: `system`, and the errors of `directory`.
     package init(
         directory: @escaping @Sendable () throws(ControlError) -> RuntimeDirectory, mountpoint: [UInt8],

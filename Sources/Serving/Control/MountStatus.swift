@@ -52,6 +52,6 @@ package struct MountStatus: Codable, Equatable, Sendable {
         self.mounted = mounted
     }
 
-    /// True while the daemon completes the remains of an unclean end.
+    /// True while the daemon, after an unclean end, completes half-made files and directories as empty ones.
     package var isCompleting: Bool { statistics?.isCompleting ?? false }
 }

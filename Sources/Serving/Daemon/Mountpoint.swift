@@ -27,9 +27,9 @@ package struct CheckedMountpoint {
 package enum Mountpoint {
     /// Returns a usable mountpoint, and checks that this machine can mount.
     /// - Parameters:
-    /// - source: a word for the source, such as "vault", for messages.
-    /// - root: the source's directory. Nil if the source is something else.
-    /// - isMade: true if `use` may make a missing mountpoint.
+    ///   - source: a word for the source, such as "vault", for messages.
+    ///   - root: the source's directory. Nil if the source is something else.
+    ///   - isMade: true if `use` may make a missing mountpoint.
     /// - Throws: kind `mountpoint`, `inUse` if a daemon like this one serves a mount there, or `cannotMount`.
     package static func check(
         _ path: FilePath, source: String, root: Descriptor?, _ options: ServingOptions, isMade: Bool

@@ -252,8 +252,8 @@ extension NodeTable {
     /// Returns an O_PATH descriptor of a directory. Walks to it by name from the nearest open ancestor.
     /// - Parameters:
     ///   - opened: returns the descriptor of an open directory. The root is always open.
-    /// - isSame: returns true if a directory with another inode number is still the node's. FAT gives a directory a new
-    ///   number once the kernel has dropped the old inode from memory.
+    ///   - isSame: returns true if a directory with another inode number is still the node's. FAT gives a directory a
+    ///     new number once the kernel has dropped the old inode from memory.
     /// - Throws: `ESTALE` if a name on the way leads elsewhere, else `.system` with errno.
     package func descriptor(
         ofDirectory node: Item, opened: (Item) -> Descriptor?, isSame: (Item, Descriptor) -> Bool = { _, _ in false }

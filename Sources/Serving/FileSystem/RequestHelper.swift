@@ -45,8 +45,8 @@ package final class RequestHelper: Sendable {
     let helped = Atomic<UInt64>(0)
 
     /// - Parameters:
-    /// - wake: posted when there is work. The thread that waits for it calls `serve`.
-    /// - cores: checked before each offer. Without an idle core, the helper would delay other threads.
+    ///   - wake: posted when there is work. The thread that waits for it calls `serve`.
+    ///   - cores: checked before each offer. Without an idle core, the helper would delay other threads.
     package init(wake: Semaphore, cores: IdleCores = IdleCores()) { (self.wake, self.cores) = (wake, cores) }
 
     /// Registers the calling thread as the one that calls `serve`, until it calls `detach`.

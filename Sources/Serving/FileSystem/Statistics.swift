@@ -15,7 +15,7 @@ package final class Counters: Sendable {
     package let damagedReads = Atomic<UInt64>(0)
     package let hiddenNames = Atomic<UInt64>(0)
     package let filesSealed = Atomic<UInt64>(0)
-    /// The files without a header and directories without a record completed as empty ones.
+    /// The number of files without a header, and of directories without a record, completed as empty ones.
     package let completedObjects = Atomic<UInt64>(0)
     /// The requests refused because of a lock.
     package let refusedRequests = Atomic<UInt64>(0)

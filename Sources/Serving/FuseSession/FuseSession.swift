@@ -147,10 +147,10 @@ package final class FuseSession: @unchecked Sendable {
 
     /// Serves requests until the file system is unmounted, then seals the written files. Blocks.
     /// - Parameters:
-    /// - whenAnswering: called when the first request has been answered through the mount.
-    /// - whenUnmounted: called after the last request. Once it has returned, this session must not be used.
-    /// - device: `st_dev` of the mount. If another mount is at the mountpoint, it stays. Nil if only this process can
-    ///   change the mountpoint.
+    ///   - whenAnswering: called when the first request has been answered through the mount.
+    ///   - whenUnmounted: called after the last request. Once it has returned, this session must not be used.
+    ///   - device: `st_dev` of the mount. If another mount is at the mountpoint, it stays. Nil if only this process can
+    ///     change the mountpoint.
     /// - Throws: if the session ended before it answered a request. The mount no longer exists then.
     package func run(
         whenAnswering: () -> Void = {}, whenUnmounted: () -> Void, device: UInt64? = nil

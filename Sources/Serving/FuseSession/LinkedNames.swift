@@ -50,8 +50,8 @@ struct ReplyLifetimes: Sendable {
 
     /// Returns the lifetime of names, and of their attributes, which the kernel links in a directory.
     /// - Parameters:
-    /// - thread: the id of the requesting thread.
-    /// - linkedNames: those of the calling worker.
+    ///   - thread: the id of the requesting thread.
+    ///   - linkedNames: those of the calling worker.
     func ofNames(in directory: UInt64, thread: UInt32, _ linkedNames: LinkedNames) -> Double {
         linkedNames.add(directory, thread: thread)
         return seconds

@@ -16,8 +16,8 @@ struct Request {
 
     /// Runs a callback's body. If it throws an error, the error is the reply.
     /// - Parameters:
-    /// - object: the object of the request, or the directory whose names it concerns.
-    /// - isUse: true if the request counts as use of the mount, which delays the lock or unmount of an idle one.
+    ///   - object: the object of the request, or the directory whose names it concerns.
+    ///   - isUse: true if the request counts as use of the mount, which delays the lock or unmount of an idle one.
     @inline(__always)
     static func serve(
         _ raw: fuse_req_t?, _ operation: StaticString, _ object: fuse_ino_t, isUse: Bool = true,

@@ -14,8 +14,8 @@ final class LeaseTimer: Sendable {
     private let thread = Mutex<BackgroundThread?>(nil)
 
     /// - Parameters:
-    /// - changes: reports changes of the lease.
-    /// - onEnd: called on the timer's thread, once or twice for each `set`, and for each change.
+    ///   - changes: reports changes of the lease.
+    ///   - onEnd: called on the timer's thread, once or twice for each `set`, and for each change.
     /// - Throws: the error of timerfd_create(2), eventfd(2) or pthread_create(3).
     init(changes: EntryWatch?, onEnd: @escaping @Sendable () -> Void) throws(StoreError) {
         wall = Descriptor(owning: try retrying { linux_timer(CLOCK_REALTIME) })

@@ -174,7 +174,7 @@ package final class LockController: Sendable {
     /// True if there is a reason to lock.
     var isToLock: Bool { hasLockFile || queue.access { $0.asksToLock } }
 
-    /// True if a lock file exists, or its directory has changed.
+    /// True unless all lock files are surely absent: one exists, its directory is another or gone, or a check failed.
     private var hasLockFile: Bool { fileSystem.gate.lockFiles.all.contains { $0.check().isLocked } }
 
     /// Locks because the lock files can no longer be watched.

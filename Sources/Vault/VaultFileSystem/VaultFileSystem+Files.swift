@@ -151,9 +151,9 @@ extension VaultFileSystem {
         return (NodeEntry(id: nodes.id(of: node), attributes: plaintextAttributes(status, of: node)), handle)
     }
 
-    /// Pages stay valid across opens, because only this daemon changes the vault (and mtime shows other changes). If
-    /// another machine writes the vault, they are dropped. A file with an unauthenticated tail bypasses the page cache,
-    /// because the kernel would fill the rest of a page with zeros.
+    /// Pages stay valid across opens: usually only this daemon changes the vault, and mtime shows other changes. If
+    /// another machine writes the vault, each open drops them. A file with an unauthenticated tail bypasses the page
+    /// cache, because the kernel would fill the rest of a page with zeros.
     package func pageCaching(of handle: FileHandle) -> PageCaching {
         if handle.isOutdated { return .outdated }
         return handle.file.parts.hasUnsealedTail ? .bypass : store.followsWriter ? .drop : .keep

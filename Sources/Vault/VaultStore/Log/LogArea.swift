@@ -4,7 +4,7 @@ internal import VaultFormat
 
 /// The log's header, the next entry's number and offset, and the file's space. Guarded by `RedoLog.writing`.
 struct LogArea: Sendable {
-    /// Bytes prepared at once, then fewer if the store lacks the space.
+    /// Bytes of the log filled with zeros at once, the next number if the store is full. 0: only what an entry needs.
     private static let steps: [UInt64] = [1 << 20, 1 << 17, 0]
 
     var header: LogHeader

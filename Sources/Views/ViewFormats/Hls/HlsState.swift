@@ -356,7 +356,7 @@ struct HlsState {
             let text: String
             switch decision {
             case .refused(let error):
-                // The playlist's own problems name what it cannot decrypt.
+                // A claim with a failure is already among the playlist's own problems.
                 guard claim.failure == nil else { return }
                 text = error.reason
             case .left(let reason): text = reason + HlsLeft.end

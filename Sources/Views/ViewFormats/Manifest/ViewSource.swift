@@ -112,7 +112,7 @@ package final class ViewSource: Sendable {
     }
 
     /// True if a listing of a directory prefetches the keys of its files. False for `openssl`, where each key needs a
-    /// slow derivation.
+    /// slow derivation, and without a manifest if all files share a key.
     package var prefetchesListed: Bool { format.layout != .openssl && !(hasSharedKey && manifest == nil) }
 
     /// The largest playlist, in bytes, whose text a listing makes to show its size.
