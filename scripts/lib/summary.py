@@ -33,9 +33,10 @@ if "--times" in options:
         print(f"{time:7.1f} s  {suite}")
 for name in failed:
     print(f"failed: {name}")
-    # Often only the end of a log is read, so the messages are repeated here.
+    # Often only the end of a log is read, so the messages are repeated here. What a command has said is at their end.
     for message in why.get(name, [])[:5]:
-        print("    " + message[:500].replace("\n", "\n    "))
+        shown = message if len(message) <= 1000 else f"{message[:400]} … {message[-600:]}"
+        print("    " + shown.replace("\n", "\n    "))
 for name in skipped:
     print(f"skipped: {name}")
 if not passed and not failed and not skipped:
